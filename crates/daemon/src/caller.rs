@@ -61,8 +61,8 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may also type into a task, stop it or ask within its session. An agent may do so in a session that
-    /// it opened or that it was given.
+    /// Whether the caller may also type into a task, stop it or ask within its session. An agent may do so in a session
+    /// that it opened or that it was given.
     pub(crate) fn controls(&self, roster: &Roster, principal: PrincipalId, session: Option<SessionId>) -> bool {
         let own = || session.and_then(|s| roster.session(s)).is_some_and(|s| s.by == self.via);
         let given = matches!(self.sees, Visibility::Session(_));

@@ -1,5 +1,5 @@
-//! A case: one request under judgement, with everything that its verdict depends on. Asking, showing a card and answering
-//! all judge through it, so they cannot differ. It reads nothing but its own fields.
+//! A case: one request under judgement, with everything that its verdict depends on. Asking, showing a card and
+//! answering all judge through it, so they cannot differ. It reads nothing but its own fields.
 
 use crate::facts::{self, GateSettings, Prepared};
 use countersign_model::{Assessment, Grants, HomeKey, Mode, Request, Requester, Session, Timestamp};

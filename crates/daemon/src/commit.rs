@@ -1,8 +1,8 @@
 //! The commit loop: one thread that receives calls, lets the desk decide, commits the decisions to the ledger, and only
 //! then acts on them.
 //!
-//! Group commit: all calls that have arrived when the thread is ready share one transaction and one sync. With more than
-//! a few tasks running, the thread waits briefly to batch more calls.
+//! Group commit: all calls that have arrived when the thread is ready share one transaction and one sync. With more
+//! than a few tasks running, the thread waits briefly to batch more calls.
 
 mod decide;
 

@@ -172,8 +172,8 @@ impl Desk {
         line.into_iter().map(|(_, task)| task).collect()
     }
 
-    /// The queued tasks that may start now. A task that is blocked by the limit of its own session or principal does not
-    /// block others.
+    /// The queued tasks that may start now. A task that is blocked by the limit of its own session or principal does
+    /// not block others.
     pub(crate) fn ready(&self) -> Vec<TaskId> {
         let mut running = self.running();
         let mut ready = Vec::new();

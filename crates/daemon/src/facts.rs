@@ -242,8 +242,8 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
     Ok(())
 }
 
-/// The directories that may be read without approval: the session's roots or, for an implicit session, the repository or
-/// directory where the request runs; and those of the configuration.
+/// The directories that may be read without approval: the session's roots or, for an implicit session, the repository
+/// or directory where the request runs; and those of the configuration.
 pub(crate) fn roots(
     prepared: &Prepared,
     gate: &GateSettings,

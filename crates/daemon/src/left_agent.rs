@@ -3,8 +3,8 @@
 //!
 //! Two traces stay with such a process. Where the daemon may create control groups, every registered agent gets its own
 //! group, which all its descendants inherit. And agents set variables in the environment of their commands, which are
-//! inherited unless they are cleared. Neither stops a process that tries to escape: one that may write to another control
-//! group and clears its environment is taken for a person's.
+//! inherited unless they are cleared. Neither stops a process that tries to escape: one that may write to another
+//! control group and clears its environment is taken for a person's.
 
 use crate::peer::{AgentTrace, ProcessChain};
 use countersign_model::{Process, Roster};

@@ -1,9 +1,9 @@
 //! Recognises the process at the other end of the socket: a person's, or one that an agent started.
 //!
 //! The walk follows the ancestors of the peer up to the first process. A pidfd pins the peer, so that its pid cannot be
-//! reused meanwhile. A process below a shim, below a registered agent, or with a task's marker in its environment belongs
-//! to an agent; so does one that ends or hides before it was checked. If nothing can be read because no descriptor is
-//! left, that is an error, and nobody is recognised.
+//! reused meanwhile. A process below a shim, below a registered agent, or with a task's marker in its environment
+//! belongs to an agent; so does one that ends or hides before it was checked. If nothing can be read because no
+//! descriptor is left, that is an error, and nobody is recognised.
 
 use crate::descriptors::OutOfDescriptors;
 use countersign_model::{MARKER, Process, SessionId, TaskId};
@@ -222,8 +222,8 @@ fn marker(pid: u32) -> LookupResult<Option<String>> {
     let environ = match as_owner_of(pid, || proc::environ(pid)) {
         Ok(environ) => environ,
         Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
-        // A process of root hides from a daemon that is not root's, and could do anything to it. Its ancestors still show
-        // whether it belongs to a task.
+        // A process of root hides from a daemon that is not root's, and could do anything to it. Its ancestors still
+        // show whether it belongs to a task.
         Err(_) if !rustix::process::geteuid().is_root() && runs_as(pid, 0)? => return Ok(Some(None)),
         Err(_) => return Ok(None),
     };

@@ -28,8 +28,8 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Notifies the watchdog while the commit loop answers: a daemon that cannot decide any more is restarted. Running tasks
-/// are not affected.
+/// Notifies the watchdog while the commit loop answers: a daemon that cannot decide any more is restarted. Running
+/// tasks are not affected.
 pub(crate) async fn watchdog(commit: CommitHandle, state: watch::Receiver<DaemonState>) {
     let Some(every) = sd_notify::watchdog_enabled() else { return };
     // Several times within its timeout: one slow commit is no reason for a restart.

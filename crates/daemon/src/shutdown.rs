@@ -202,8 +202,8 @@ enum Ended {
     Killed,
 }
 
-/// Stops a task and returns when it has settled. A supervisor that does not answer, because it is suspended or not found
-/// yet, is asked again; after a while the daemon kills it and ends what it leaves behind.
+/// Stops a task and returns when it has settled. A supervisor that does not answer, because it is suspended or not
+/// found yet, is asked again; after a while the daemon kills it and ends what it leaves behind.
 async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
     let mut notifications = ops.registry.subscribe(task);
     let settled = || ops.records.ledger(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(false);

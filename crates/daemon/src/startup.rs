@@ -423,8 +423,8 @@ fn greet(
     Ok(())
 }
 
-/// The operations of a daemon with its own home, for tests. It commits decisions and seals receipts, but nothing listens,
-/// and there is no supervisor program, so no task can run.
+/// The operations of a daemon with its own home, for tests. It commits decisions and seals receipts, but nothing
+/// listens, and there is no supervisor program, so no task can run.
 #[cfg(test)]
 pub(crate) fn operations(
     directory: &std::path::Path,

@@ -1,4 +1,5 @@
-//! The users whose tasks a daemon runs: its own user, or, for a system service, every user of the machine as themselves.
+//! The users whose tasks a daemon runs: its own user, or, for a system service, every user of the machine as
+//! themselves.
 
 use countersign_model::{Refusal, RefusalCode, TaskUser};
 use std::{collections::BTreeMap, io};

@@ -108,8 +108,8 @@ impl CommitLoop {
         }
     }
 
-    /// The session that a request belongs to, if it is open. Another request with the same credential may have opened the
-    /// implicit session of this directory first.
+    /// The session that a request belongs to, if it is open. Another request with the same credential may have opened
+    /// the implicit session of this directory first.
     fn session_of(&self, asking: &mut AskCall) -> Option<Arc<Session>> {
         let roster = &self.desk.register.roster;
         let first = asking.opens.as_ref().and_then(|s| roster.implicit(s.principal, s.implicit.as_ref()?));

@@ -1,4 +1,4 @@
-//! `/approvals`: questions that wait for a person, and their answers.
+//! `/approvals`: requests that wait for a person, and the answers to them.
 
 use super::{
     Shared,

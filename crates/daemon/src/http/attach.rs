@@ -1,14 +1,15 @@
-//! `/tasks/{id}/attach`: a task over a WebSocket. What it shows, then what happens; input and size the other way.
+//! `/tasks/{id}/attach`: a task over a WebSocket. It shows the screen and then each record; input and size go the other
+//! way.
 //!
-//! The daemon sends text for records (the line of each) and binary for bytes: those of the output record before, or what
-//! draws the screen after `attach.begin` or `attach.screen`. The other side sends binary for input as it was typed, and
-//! text for `{"stdin": …}`, `{"resize": …}` and `{"signal": …}`. Its messages are counted; each is answered by
-//! `attach.applied` or `attach.refused` with its number. Whoever names a `key` and comes back after a broken connection
-//! may send again what was not answered: it is applied once.
+//! The daemon sends text for records (the line of each) and binary for bytes: those of the preceding output record, or
+//! the drawing of the screen after `attach.begin` or `attach.screen`. The client sends binary for typed input, and text
+//! for `{"stdin": …}`, `{"resize": …}` and `{"signal": …}`. Its messages are numbered; each is answered by
+//! `attach.applied` or `attach.refused` with its number. A client that names a `key` may reconnect and send unanswered
+//! messages again: each is applied once.
 //!
-//! A viewer reads the files like every other reader, with its own cursor: a slow one is slow by itself. One that allows
-//! it (`skip`) and falls far behind a terminal that floods is shown the screen as it is now, and goes on from there:
-//! what it types must not wait until it has seen everything.
+//! A viewer reads the files like every other reader, with its own cursor: a slow one delays only itself. One that
+//! allows it (`skip`) and falls far behind a terminal with much output gets the current screen and continues from
+//! there: its input must not wait until it has received everything.
 
 use super::{
     Shared,
@@ -41,10 +42,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::oneshot, task::JoinSet};
 
 const LINES: usize = 8 * 1024;
-/// Of a task without a terminal, who comes late is shown so many lines of each stream, and no more than so many bytes.
+/// How much a late viewer of a task without a terminal is shown of each stream: lines, and bytes at most.
 const TAIL_LINES: u64 = 100;
 const TAIL_BYTES: u64 = 64 * 1024;
-/// More than a screen can show in a moment: whoever is so far behind sees the screen instead.
+/// A viewer that is further behind gets the screen instead.
 const FAR_BEHIND: u64 = 1024 * 1024;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const LARGEST_MESSAGE: usize = 128 * 1024;
@@ -60,18 +61,18 @@ pub(crate) async fn attach(
     let ops = Arc::clone(&front.ops);
     let AttachQuery { read_only, after, key, from: count, skip } = query;
     if count > u64::from(u32::MAX) {
-        return Err(Refusal::new(RefusalCode::BadRequest, "`from` is the number of a message").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`from` must be the number of a message").into());
     }
     if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
-        return Err(Refusal::new(RefusalCode::BadRequest, "`key` takes 1 to 255 characters").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`key` must have 1 to 255 characters").into());
     }
     let task = ops.records.find(&caller, &id)?;
     let types = caller.may(CredentialScope::Run).is_ok() && ops.records.find_own(&caller, &id).is_ok();
     ops.records.warm(task).await?;
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(|e| {
-        Refusal::new(RefusalCode::BadRequest, format!("this address speaks WebSocket: {e}"))
-            .hint("`csn attach`, or /tasks/{id}/events for server-sent events")
+        Refusal::new(RefusalCode::BadRequest, format!("this path needs a WebSocket: {e}"))
+            .hint("use `csn attach`, or /tasks/{id}/events for server-sent events")
     })?;
     let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).max_frame_size(LARGEST_MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| async move {
@@ -101,9 +102,9 @@ pub(crate) async fn attach(
     }))
 }
 
-/// Why a viewer is not served any more.
+/// Why a viewer is disconnected.
 enum DetachCause {
-    /// It has left.
+    /// The client left.
     Left,
     Problem(Refusal),
 }
@@ -135,18 +136,18 @@ struct AttachedViewer {
     read: VecDeque<String>,
     read_only: bool,
     caller: Caller,
-    /// Who types, for the record.
+    /// The actor of its input, in the record.
     by: Text,
-    /// May miss output that it would see late, as long as it sees the screen.
+    /// Whether it may miss output, as long as it sees the screen.
     skip: bool,
     key: Option<String>,
-    /// How many messages have come.
+    /// The number of messages received.
     count: u64,
     answers: JoinSet<(u64, Result<u64, Refusal>)>,
-    /// Output is not kept any more: until it is over, the screen is all there is to see.
+    /// Output exceeds its limit and is not kept: until the task ends, only the screen shows it.
     limited: bool,
     gaps: StreamGaps,
-    /// Output before this place was on a screen that it was shown.
+    /// Output before this offset was on a screen that the viewer has.
     drawn: u64,
     /// The last record has been sent.
     over: bool,
@@ -160,7 +161,7 @@ impl AttachedViewer {
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             if !self.ops.still_admits(&self.caller) {
-                return Err(Refusal::new(RefusalCode::Unauthorized, "the token does not hold any more").into());
+                return Err(Refusal::new(RefusalCode::Unauthorized, "the token was revoked or has expired").into());
             }
             let rung = notifications.has_changed().unwrap_or(true);
             notifications.mark_unchanged();
@@ -174,7 +175,7 @@ impl AttachedViewer {
             }
             let waiting = self.read.is_empty();
             tokio::select! {
-                // First what is typed: it must not wait for all that there is to see.
+                // Input first: it must not wait for output.
                 biased;
                 message = self.socket.recv() => self.hear(message).await?,
                 Some(done) = self.answers.join_next() => {
@@ -185,7 +186,7 @@ impl AttachedViewer {
                 () = std::future::ready(()), if !waiting => self.send_next().await?,
                 rung = notifications.changed() => match rung {
                     Err(_) => notifications = self.ops.registry.subscribe(self.task),
-                    // Looked at as not seen yet: at the top of the loop it may have to draw.
+                    // Marked as unseen: the top of the loop may have to redraw.
                     Ok(()) => notifications.mark_changed(),
                 },
                 _ = heartbeat.tick() => self.socket.send(Message::Ping(Default::default())).await?,
@@ -193,7 +194,7 @@ impl AttachedViewer {
         }
     }
 
-    /// Reads the next lines, where none are left. Far behind a terminal, its screen is shown instead.
+    /// Reads the next lines if none are left. A viewer far behind a terminal gets the screen instead.
     async fn read_on(&mut self) -> Result<(), DetachCause> {
         if !self.read.is_empty() || self.over {
             return Ok(());
@@ -225,7 +226,7 @@ impl AttachedViewer {
         Ok(self.socket.send(Message::text(json)).await?)
     }
 
-    /// What there is to see now, and from where it goes on.
+    /// Sends the current state, and sets where the records continue.
     async fn begin(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
         let state = self.ops.records.state(self.task)?;
         self.limited = is_limited(&state);
@@ -255,8 +256,8 @@ impl AttachedViewer {
         Ok(self.socket.send(Message::binary(now.screen.drawn.into_inner().into_bytes())).await?)
     }
 
-    /// The screen anew, for those who cannot follow byte by byte; of the output, what comes after it is sent. A task
-    /// that has ended meanwhile has a screen too: nobody must see a flood to its end to see how it ended.
+    /// Sends the screen again, to a viewer that cannot follow byte by byte; output after it is sent as usual. A task
+    /// that has ended has a screen too: the viewer need not receive all output to see the end.
     async fn redraw(&mut self) -> Result<(), DetachCause> {
         if let Ok(now) = screen(&self.ops, self.task).await {
             self.drawn = now.offset;
@@ -270,13 +271,13 @@ impl AttachedViewer {
         self.draw(now).await
     }
 
-    /// Output that is not kept is seen on the screen by those who allow that; the others get what is kept of the end when
-    /// it is over.
+    /// Whether output that is not kept is shown as a screen. Viewers that do not allow that get the kept part of the
+    /// end when the task is over.
     fn sees_the_screen(&self) -> bool {
         self.limited && self.skip
     }
 
-    /// Where output was not kept any more, the end is seen on the last screen.
+    /// Sends the final screen if output was not kept.
     async fn last_screen(&mut self) -> Result<(), DetachCause> {
         let state = self.ops.records.state(self.task)?;
         if self.sees_the_screen() && state.request.mode == Mode::Pty && state.settled() {
@@ -286,7 +287,7 @@ impl AttachedViewer {
         Ok(())
     }
 
-    /// The last lines of a stream, as if they had just been written.
+    /// Sends the last lines of a stream, as if they had just been written.
     async fn tail(&mut self, state: &TaskState, stream: StreamName) -> Result<(), DetachCause> {
         let (ops, state) = (Arc::clone(&self.ops), state.clone());
         let read = move || -> ApiResult<(u64, Vec<u8>)> {
@@ -313,12 +314,12 @@ impl AttachedViewer {
             return Ok(());
         }
         if matches!(record, Ok(RecordContent::Decision(Decision::Settled { .. }))) {
-            // Before the word that it is over: whoever hears that leaves.
+            // Before the record that ends it: clients leave when they see that.
             self.last_screen().await?;
         }
         self.socket.send(Message::text(line)).await?;
         match record {
-            // What was kept of the end has been seen on the screen already.
+            // The viewer has seen the kept part of the end on the screen.
             Ok(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.sees_the_screen() => {}
             Ok(RecordContent::Frame(frame @ Frame::Output { .. })) => self.bytes(&frame).await?,
             Ok(RecordContent::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
@@ -326,7 +327,7 @@ impl AttachedViewer {
                 self.limited = true
             }
             Ok(RecordContent::Decision(Decision::Settled { .. })) => {
-                // What comes after the end is for those who read the record.
+                // Records after the end are only for readers of the events.
                 self.over = true;
                 self.read.clear();
             }
@@ -335,7 +336,7 @@ impl AttachedViewer {
         Ok(())
     }
 
-    /// Whether a record is of output that was on a screen already.
+    /// Whether a record is of output that the viewer has seen on a screen.
     fn has_drawn(&self, record: Option<&RecordContent>) -> bool {
         matches!(record, Some(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn)
     }
@@ -365,7 +366,7 @@ impl AttachedViewer {
                     self.answer(n, Err(refusal)).await
                 }
                 Ok(answer) => {
-                    // Answers are waited for beside: what is typed next must not wait for them.
+                    // Replies are awaited separately: the next input must not wait for them.
                     self.answers.spawn(async move { (n, applied(answer).await) });
                     Ok(())
                 }
@@ -373,11 +374,11 @@ impl AttachedViewer {
         }
     }
 
-    /// A task without a shim has not started, or is over.
+    /// The refusal for a task without a shim: it has not started, or it has ended.
     fn why_not(&self, refusal: Refusal) -> Result<Refusal, DetachCause> {
         let state = self.ops.records.state(self.task)?;
         Ok(match (state.outcome(), state.first_seq()) {
-            (Some(outcome), _) => Refusal::new(RefusalCode::TaskOver, format!("the task is over: {outcome}")),
+            (Some(outcome), _) => Refusal::new(RefusalCode::TaskOver, format!("the task has ended: {outcome}")),
             (None, None) => Refusal::new(RefusalCode::TaskOver, "the task has not started"),
             _ => refusal,
         })
@@ -390,7 +391,7 @@ impl AttachedViewer {
         bytes: &[u8],
     ) -> Result<Box<dyn FnOnce(u64) -> ToShim + Send>, Refusal> {
         if self.read_only || !self.ops.still_admits(&self.caller) {
-            return Err(Refusal::new(RefusalCode::Forbidden, "this viewer only looks on"));
+            return Err(Refusal::new(RefusalCode::Forbidden, "this viewer is read-only"));
         }
         let by = self.by.clone();
         let task = self.task.to_string();
@@ -399,9 +400,9 @@ impl AttachedViewer {
             body: self.ops.key.digest("idempotency-body", &[bytes]),
         });
         Ok(match wish {
-            None if bytes.is_empty() => return Err(Refusal::new(RefusalCode::BadRequest, "there is nothing to write")),
+            None if bytes.is_empty() => return Err(Refusal::new(RefusalCode::BadRequest, "the input is empty")),
             None if bytes.len() > control::MAX_INPUT_BYTES => {
-                return Err(Refusal::new(RefusalCode::TooLarge, "this is more than a message takes"));
+                return Err(Refusal::new(RefusalCode::TooLarge, "the input is too large for one message"));
             }
             None => {
                 let input = control::bytes_of(bytes.to_vec(), false);
@@ -428,7 +429,7 @@ impl AttachedViewer {
     }
 
     async fn hang_up(mut self) {
-        // Every message is answered: the shim has said, or has hung up, what is still to be passed on.
+        // Every message gets a reply: the shim has replied or has disconnected; forward what is left.
         let moment = Duration::from_secs(1);
         while let Ok(Some(done)) = tokio::time::timeout(moment, self.answers.join_next()).await {
             if let Ok((n, result)) = done
@@ -439,8 +440,8 @@ impl AttachedViewer {
         }
         let normal = CloseFrame { code: 1000, reason: Default::default() };
         let _ = self.socket.send(Message::Close(Some(normal))).await;
-        // The other side closes too; what it sent meanwhile is read, so that our last words are not lost. One that does
-        // not close is not waited for.
+        // The client closes too. Reading what it sent meanwhile makes sure that our last messages are not lost. A
+        // client that does not close is not waited for.
         let closed = async { while let Some(Ok(_)) = self.socket.recv().await {} };
         let _ = tokio::time::timeout(Duration::from_secs(1), closed).await;
     }
@@ -450,9 +451,10 @@ async fn applied(answer: oneshot::Receiver<Result<ShimReply, Refusal>>) -> Resul
     match answer.await {
         Ok(Ok(ShimReply::Applied(seq))) => Ok(seq),
         Ok(Err(refusal)) => Err(refusal),
-        _ => {
-            Err(Refusal::new(RefusalCode::ShimUnreachable, "the task's supervisor did not say whether it was applied"))
-        }
+        _ => Err(Refusal::new(
+            RefusalCode::ShimUnreachable,
+            "the supervisor of the task did not confirm that this was applied",
+        )),
     }
 }
 
@@ -466,7 +468,7 @@ fn described(now: &ScreenAt) -> AttachScreen {
     }
 }
 
-/// Whether the terminal of a running task shows more than is kept of it.
+/// Whether a terminal has written more than the output limit keeps.
 fn is_limited(state: &TaskState) -> bool {
     let bytes = state.io.streams.values().map(|s| s.bytes).max().unwrap_or(0);
     state.request.limits.output_bytes.is_some_and(|limit| bytes >= limit)

@@ -1,4 +1,4 @@
-//! Bodies that are not one JSON value: bytes that come piece by piece, and JSON that was made before.
+//! Bodies that are not one JSON value: streams of bytes, and JSON that was rendered before.
 
 use crate::ops::output::ByteStream;
 use axum::{
@@ -15,17 +15,17 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// JSON as it is kept.
+/// JSON that was rendered before.
 pub(crate) fn json_bytes(json: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
 
-/// What a channel brings; an error ends it short.
+/// The bytes of a channel; an error ends the body early.
 pub(crate) fn pieces(receive: ByteStream) -> Body {
     Body::from_stream(Fallible(receive))
 }
 
-/// Server-sent events, as a channel brings them.
+/// The server-sent events of a channel.
 pub(crate) fn events(receive: mpsc::Receiver<Bytes>) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::from_stream(Infallibly(receive))).into_response()

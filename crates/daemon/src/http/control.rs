@@ -9,7 +9,7 @@ use crate::{caller::Caller, ops::control};
 use axum::{Json, extract::State, http::StatusCode};
 use countersign_model::api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody};
 
-/// It was applied, and stands in this record.
+/// The operation was applied; this is its record.
 type Accepted = (StatusCode, Json<AppliedRecord>);
 
 fn accepted(applied: AppliedRecord) -> HttpResult<Accepted> {

@@ -1,5 +1,5 @@
-//! `/events` and `/approvals/events`: the ledger as it grows, over server-sent events. The cursor is the number of a
-//! decision; the bell says only that there is more.
+//! `/events` and `/approvals/events`: the ledger as it grows, as server-sent events. The cursor is the number of a
+//! decision; notifications only say that there is more.
 
 use super::{Shared, body, extract::Params, problem::HttpResult};
 use crate::{
@@ -21,23 +21,23 @@ use std::{
 use tokio::sync::{Semaphore, mpsc};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How many decisions are read at a time at most, and after how many bytes no more of them are put into one piece. A
-/// piece waits for each reader that does not read, and nothing else does.
+/// How many decisions are read at a time at most, and at how many bytes a batch is complete. Each reader that does not
+/// read holds one batch, and nothing more.
 const LINES: u32 = 64;
 const PIECE: usize = 4 * 1024;
 
-/// How many readers are read for at once: each takes a connection to the ledger, and many would take all threads.
+/// How many readers read at the same time: each takes a connection to the ledger, and many would take all threads.
 static READING: Semaphore = Semaphore::const_new(4);
 
 #[derive(Clone, Copy, PartialEq)]
 enum FeedSelection {
     /// Every decision, as its line.
     Decisions,
-    /// Approvals, as they are after each decision about one.
+    /// Approvals, each with its state after a decision about it.
     Approvals,
 }
 
-/// Every decision that the caller may see, from the beginning or behind a cursor.
+/// Every decision that the caller may see, from the beginning or after a cursor.
 pub(crate) async fn ledger(
     State(front): Shared,
     caller: Caller,
@@ -49,7 +49,7 @@ pub(crate) async fn ledger(
     Ok(follow(Arc::clone(&front.ops), caller, FeedSelection::Decisions, after, Vec::new()))
 }
 
-/// Approvals: first those that wait, then every one that is opened or resolved. Behind a cursor only the latter.
+/// Approvals: first the pending ones, then every one that is opened or resolved. After a cursor only the latter.
 pub(crate) async fn approvals(
     State(front): Shared,
     caller: Caller,
@@ -58,7 +58,7 @@ pub(crate) async fn approvals(
 ) -> HttpResult<Response> {
     caller.may(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
-    // The cursor first: what is decided while we look is told twice rather than not at all.
+    // The cursor first: a decision made meanwhile is sent twice rather than never.
     let head = *ops.head.borrow();
     let (after, waiting) = match cursor(&headers, query)? {
         Some(after) => (after, Vec::new()),
@@ -75,7 +75,7 @@ fn cursor(headers: &HeaderMap, query: LedgerQuery) -> Result<Option<i64>, Refusa
         None => Ok(query.after),
         Some(id) => match id.to_str().ok().and_then(|id| id.parse().ok()) {
             Some(id) => Ok(Some(id)),
-            None => Err(Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` is the number of a decision")),
+            None => Err(Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` must be the number of a decision")),
         },
     }
 }
@@ -91,7 +91,7 @@ fn follow(ops: Arc<Ops>, caller: Caller, wants: FeedSelection, after: i64, waiti
     body::events(receive)
 }
 
-/// An approval as an event. Without an id, a reader that breaks off behind it goes on from where it was before.
+/// An approval as an event. Without an id, a reader that disconnects after it resumes from its earlier cursor.
 fn event(text: &mut String, id: Option<i64>, approval: &Approval) {
     if let Ok(json) = serde_json::to_string(approval) {
         let id = id.map(|n| format!("id: {n}\n")).unwrap_or_default();
@@ -99,14 +99,14 @@ fn event(text: &mut String, id: Option<i64>, approval: &Approval) {
     }
 }
 
-/// Whoever follows the ledger, and what of it they want.
+/// A reader of the ledger.
 struct FeedReader {
     ops: Arc<Ops>,
     caller: Caller,
     wants: FeedSelection,
 }
 
-/// Nobody reads any more, or nothing can be read.
+/// The reader is gone, or the ledger cannot be read.
 struct FeedClosed;
 
 impl<E: std::error::Error> From<E> for FeedClosed {
@@ -115,8 +115,8 @@ impl<E: std::error::Error> From<E> for FeedClosed {
     }
 }
 
-/// What was read: its events, the number of the last decision, whether there may be more, and how many decisions the
-/// next piece may hold, going by this one.
+/// A batch: its events, the number of the last decision, whether there may be more, and how many decisions the next
+/// batch may hold, judged by the size of this one.
 struct FeedBatch {
     text: String,
     last: i64,
@@ -125,8 +125,8 @@ struct FeedBatch {
 }
 
 impl FeedReader {
-    /// First those that wait, one by one: each is read when there is room for it. Only the last has an id: a reader that
-    /// breaks off before it is told all of them again.
+    /// Sends the pending approvals one by one; each is read when there is room for it. Only the last has an id: a
+    /// reader that disconnects before it gets all of them again.
     async fn tell_waiting(
         self: &Arc<Self>,
         after: i64,
@@ -140,7 +140,9 @@ impl FeedReader {
             let approval = tokio::task::spawn_blocking(move || answers::of_task(&at.ops, task)).await?;
             let mut text = String::new();
             let id = Some(after).filter(|_| last == Some(task));
-            approval.map_err(|_| FeedClosed)?.iter().for_each(|approval| event(&mut text, id, approval));
+            if let Some(approval) = approval.map_err(|_| FeedClosed)? {
+                event(&mut text, id, &approval);
+            }
             room.send(text.into());
         }
         Ok(send.send(Bytes::from_static(b": now\n\n")).await?)
@@ -150,11 +152,11 @@ impl FeedReader {
         let (mut head, mut roster) = (self.ops.head.clone(), self.ops.roster.clone());
         let mut lines = 4;
         loop {
-            // Nothing is read before there is room for it: a reader that does not read costs no more than one piece.
+            // Reads only when there is room: a reader that does not read holds one batch.
             let room = send.reserve().await?;
             head.borrow_and_update();
             roster.borrow_and_update();
-            // Apart: reading a long history must not hold up those who ask.
+            // On its own thread: reading a long history must not delay requests.
             let turn = READING.acquire().await?;
             let at = Arc::clone(self);
             let piece = tokio::task::spawn_blocking(move || at.read(after, lines)).await?.map_err(|_| FeedClosed)?;
@@ -186,7 +188,7 @@ impl FeedReader {
         let batch = ops.records.ledger(|r| r.after(after, lines))?;
         let more = batch.len() == lines as usize;
         let mut piece = FeedBatch { text: String::new(), last: after, more, next: (2 * lines).min(LINES) };
-        // Decisions about one task often stand together.
+        // Decisions about one task are often consecutive.
         let mut seen: HashMap<TaskId, bool> = HashMap::new();
         for (told, (n, task, line)) in (1..).zip(batch) {
             if piece.text.len() >= PIECE {
@@ -202,7 +204,7 @@ impl FeedReader {
                         new.insert(whose.is_some_and(|(p, s)| caller.sees(&ops.records.roster(), p, s)))
                     }
                 },
-                // About the house itself: for its owner, and of those for who may do everything.
+                // About the daemon itself: for its owner, with the scope `admin`.
                 None => caller.principal == PrincipalId::owner() && caller.scopes.contains(&CredentialScope::Admin),
             };
             if visible {

@@ -1,4 +1,4 @@
-//! `/grants`: saved approvals, given and taken back.
+//! `/grants`: saved approvals.
 
 use super::{
     Shared,
@@ -26,7 +26,7 @@ pub(crate) async fn add(
     caller: Caller,
     body: Result<Payload<GrantBody>, Problem>,
 ) -> HttpResult<(StatusCode, Json<GrantView>)> {
-    let explained = |problem: Problem| problem.explain("`directory` is missing", "a path, or null for anywhere");
+    let explained = |problem: Problem| problem.explain("`directory` is missing", "give a path, or null for everywhere");
     let Payload(body) = body.map_err(explained)?;
     let (grant, new) = grants::add(&front.ops, &caller, body).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };

@@ -1,4 +1,4 @@
-//! `/hooks` and `/tickets`: agents that ask before their own shell runs something.
+//! `/hooks` and `/tickets`: agents that ask before their own shell runs a command.
 
 use super::{
     Shared,

@@ -22,7 +22,7 @@ pub(crate) async fn show(State(front): Shared, caller: Caller) -> HttpResult<Jso
     Ok(Json(lifecycle::show(&front.ops, &caller).await?))
 }
 
-/// Opens the door on loopback, for those who have a token. A door is the surface's own, so this is no operation.
+/// Starts to listen on loopback, for callers with a token. Listeners belong to this surface, so this is no operation.
 pub(crate) async fn listen(
     State(front): Shared,
     caller: Caller,

@@ -1,5 +1,5 @@
-//! HTTP on the unix socket, and on loopback for those who have a token. Handlers parse, call [`crate::ops`] and render;
-//! they never decide or remember. Nothing outside of this module names axum.
+//! HTTP on the unix socket, and on loopback for callers with a token. Handlers parse, call [`crate::ops`] and render;
+//! they never decide and keep no state. Nothing outside of this module names axum.
 
 mod approvals;
 mod attach;
@@ -37,12 +37,12 @@ use std::sync::Arc;
 
 type Shared = State<Arc<HttpState>>;
 
-/// What the HTTP surface keeps beside the operations that it calls.
+/// The state of the HTTP surface, besides the operations that it calls.
 pub(crate) struct HttpState {
     pub(crate) ops: Arc<Ops>,
-    /// How many connections there are.
+    /// Counts the open connections.
     crowd: UserLimits,
-    /// What MCP connections are known by.
+    /// The state of MCP connections.
     mcp: Arc<Connections>,
 }
 
@@ -51,7 +51,7 @@ impl HttpState {
         Arc::new(Self { ops, crowd: UserLimits::default(), mcp: Arc::default() })
     }
 
-    /// Every route, and the door before them.
+    /// All routes, behind authentication.
     fn router(self: &Arc<Self>) -> Router {
         let door = middleware::from_fn_with_state(Arc::clone(self), auth::arrive);
         routes::router()
@@ -65,11 +65,11 @@ impl HttpState {
 }
 
 async fn nowhere() -> Problem {
-    Refusal::new(RefusalCode::NotFound, "there is nothing at this address")
-        .hint("see docs/api.md for the routes")
-        .into()
+    Refusal::new(RefusalCode::NotFound, "this path does not exist").hint("GET /openapi.json lists the routes").into()
 }
 
 async fn not_that_way() -> Problem {
-    Refusal::new(RefusalCode::MethodNotAllowed, "this address does not take this method").hint("see docs/api.md").into()
+    Refusal::new(RefusalCode::MethodNotAllowed, "this path does not support this method")
+        .hint("GET /openapi.json lists the methods of each path")
+        .into()
 }

@@ -1,4 +1,4 @@
-//! `/receipts`, `/tasks/{id}/receipt`, `/artifacts/{digest}`, `/keys`: what was signed, what it speaks for, and by which
+//! `/receipts`, `/tasks/{id}/receipt`, `/artifacts/{digest}`, `/keys`: what was signed, what it covers, and by which
 //! key.
 
 use super::{
@@ -74,7 +74,7 @@ pub(crate) async fn rotate(
     Ok(Json(receipts::rotate(&front.ops, &caller, body).await?))
 }
 
-/// The bytes that a receipt speaks for, by their digest.
+/// The bytes that a receipt covers, by their digest.
 pub(crate) async fn artifact(
     State(front): Shared,
     caller: Caller,
@@ -111,7 +111,7 @@ fn piecewise(file: File, start: u64, end: u64) -> Body {
     pieces(receive)
 }
 
-/// Bytes that are named by their digest: whole, a range of them, or the word that they are known already.
+/// Bytes named by their digest: all of them, a range, or a 304 if the client has them.
 fn served(
     headers: &HeaderMap,
     sha256: Digest,
@@ -122,7 +122,7 @@ fn served(
     let tag = format!("\"{sha256}\"");
     let says = |name: HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
     let same = |list: &str| list.split(',').any(|t| t.trim() == tag || t.trim() == "*");
-    // A range of something else than is known is not wanted.
+    // A range of a different version is not wanted.
     let ranged = says(header::IF_RANGE).is_none_or(|t| t.trim() == tag);
     let range = says(header::RANGE).filter(|_| ranged && total > 0);
     let mut response = if says(header::IF_NONE_MATCH).is_some_and(same) {

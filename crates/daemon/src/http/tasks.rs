@@ -1,4 +1,4 @@
-//! `/tasks`: asking, listing, looking, reading what a task wrote.
+//! `/tasks`: requesting, listing and showing tasks, and reading their output.
 
 use super::{
     Shared,
@@ -70,7 +70,7 @@ pub(crate) async fn show(
     Ok(json_bytes(ops::tasks::show(&front.ops, &caller, &id, query).await?))
 }
 
-/// Whether raw bytes are asked for.
+/// Whether the client asks for raw bytes.
 fn wants_bytes(headers: &HeaderMap) -> bool {
     headers.get(header::ACCEPT).is_some_and(|a| a.as_bytes().starts_with(b"application/octet-stream"))
 }
@@ -88,14 +88,14 @@ pub(crate) async fn output(
     }
     if let Some(range) = headers.get(header::RANGE) {
         let range = range.to_str().ok().and_then(byte_range);
-        // One that does not read is one that cannot be served.
+        // An invalid range cannot be satisfied.
         let range = range.unwrap_or(ByteRange::From { first: u64::MAX, last: None });
         return Ok(match ops::output::read_range(ops, &caller, &id, query, range).await? {
             RangeResult::Slice(slice) => bytes_of(slice, true),
             RangeResult::Unsatisfiable { total } => not_satisfiable(total),
         });
     }
-    // Whoever names no range gets all of it.
+    // Without a range, everything.
     if query == (OutputQuery { stream: query.stream, ..OutputQuery::default() }) {
         let (length, receive) = ops::output::read_all(ops, &caller, &id, query.stream).await?;
         let mut response = pieces(receive).into_response();
@@ -136,7 +136,10 @@ pub(crate) fn byte_range(range: &str) -> Option<ByteRange> {
 }
 
 pub(crate) fn not_satisfiable(total: u64) -> Response {
-    let refusal = Refusal::new(RefusalCode::RangeNotSatisfiable, format!("the stream has {total} bytes"));
+    let refusal = Refusal::new(
+        RefusalCode::RangeNotSatisfiable,
+        format!("this range is outside the {total} bytes of the stream"),
+    );
     let mut response = Problem::from(refusal).into_response();
     if let Ok(range) = HeaderValue::from_str(&format!("bytes */{total}")) {
         response.headers_mut().insert(header::CONTENT_RANGE, range);

@@ -1,4 +1,4 @@
-//! `/tokens`: credentials for callers that cannot come through the socket.
+//! `/tokens`: credentials for callers that do not use the socket.
 
 use super::{
     Shared,

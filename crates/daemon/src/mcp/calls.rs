@@ -1,4 +1,4 @@
-//! The tools that are one operation each: which one that is, and its answer in the words that a model needs.
+//! The tools that are one operation each, with results in the form that a model needs.
 
 use super::{
     service::{CallOutcome, DaemonTools, ToolResult},
@@ -19,16 +19,16 @@ use countersign_model::{
 };
 use serde_json::{Map, Value, json};
 
-/// A list page, unless the model names a size.
+/// The default size of a list page.
 const PAGE: u32 = 20;
-/// How long a receipt is waited for: it is made out a moment after the end.
+/// How long a receipt is waited for: it is made a moment after the task ends.
 const RECEIPT_WITHIN_MS: u64 = 5000;
 
 pub(super) fn is_id(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Calls the operation that a tool is, where it is just one; none for a tool that is not there.
+/// Calls the operation of a tool that is exactly one; none for an unknown tool.
 pub(super) async fn simple(
     mcp: &DaemonTools,
     caller: &Caller,
@@ -36,7 +36,7 @@ pub(super) async fn simple(
     mut args: Map<String, Value>,
 ) -> Option<Result<CallOutcome, TaskRefusal>> {
     let spec = tools::named(name).filter(|spec| spec.mcp)?;
-    // What a model leaves open is left out.
+    // A null argument counts as missing.
     args.retain(|_, value| !value.is_null());
     if let Err(refusal) = spec.check_arguments(&args) {
         return Some(Err(refusal.into()));
@@ -45,14 +45,16 @@ pub(super) async fn simple(
         Some(Value::String(task)) if is_id(&task) => task,
         None => String::new(),
         Some(_) => {
-            return Some(Err(Refusal::new(RefusalCode::BadRequest, "`task_id` is the id that `run` gave").into()));
+            return Some(Err(
+                Refusal::new(RefusalCode::BadRequest, "`task_id` must be the id that `run` returned").into()
+            ));
         }
     };
     let done = call(mcp, caller, name, &task, args).await.transpose()?;
     Some(done.map(|structured| CallOutcome::Done(ToolResult { structured, failed: false, links: Vec::new() })))
 }
 
-/// `task_output` has shorter names for two of its arguments than the query has.
+/// Two arguments of `task_output` have shorter names than the fields of the query.
 const OUTPUT_NAMES: [(&str, &str); 2] = [("offset", "offset_bytes"), ("tail", "tail_lines")];
 
 fn output_query(mut args: Map<String, Value>) -> Result<OutputQuery, Refusal> {
@@ -108,7 +110,7 @@ async fn call(
         "receipt_get" => {
             let wait = WaitQuery { wait_ms: Some(RECEIPT_WITHIN_MS) };
             let envelope = ops::receipts::of_task(ops, caller, task, wait).await?;
-            // What the receipt says, beside the bytes that are signed.
+            // The contents of the receipt, beside the signed bytes.
             let payload = STANDARD.decode(&envelope.payload).unwrap_or_default();
             let statement: Value = serde_json::from_slice(&payload).unwrap_or_default();
             json!({"envelope": envelope, "statement": statement})

@@ -1,5 +1,5 @@
-//! Lines between a client and whoever speaks the protocol with it, bounded: who does not take answers gets no more calls
-//! in, and a line has an end.
+//! Bounds the lines between a client and the protocol: a client that does not read replies cannot send more calls, and
+//! the length of a line is limited.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,19 +15,19 @@ use tokio::{
     sync::mpsc,
 };
 
-/// So many calls of one connection are under way at once.
+/// How many calls of one connection may be open.
 const MOST_CALLS: usize = 64;
-/// A longer line ends the conversation.
+/// A longer line ends the connection.
 const LONGEST: u64 = 8 * 1024 * 1024;
 const BETWEEN: usize = 64 * 1024;
-/// A request that cannot be taken.
+/// The JSON-RPC code of a refused request.
 const REFUSED: i64 = -32600;
 
-/// The calls that have come in and whose answers have not gone out.
+/// Calls that have arrived and whose replies have not been sent.
 #[derive(Default)]
 struct OpenCalls {
     ids: HashSet<String>,
-    /// Of these there may never be an answer, or one may be on its way. Their places are free again as answers are taken.
+    /// A cancelled call may never be answered. Its slot becomes free as the client reads other messages.
     cancelled: HashSet<String>,
 }
 
@@ -45,33 +45,35 @@ struct CancelParams {
 }
 
 impl OpenCalls {
-    /// Takes a call in, if there is room for it; else why not.
+    /// Admits a call, or returns why not.
     fn enter(&mut self, id: &Value) -> Result<(), &'static str> {
         if !(id.is_string() || id.is_i64() || id.is_u64()) {
-            return Err("an id is a text or a whole number");
+            return Err("an id must be a string or an integer");
         }
         if self.ids.len() + self.cancelled.len() >= MOST_CALLS {
-            return Err("too many calls at once: take the answers of some first");
+            return Err("too many open calls; read some replies first");
         }
-        self.ids.insert(id.to_string()).then_some(()).ok_or("a call of this id is under way")
+        self.ids.insert(id.to_string()).then_some(()).ok_or("a call with this id is already open")
     }
 
     fn cancel(&mut self, id: &Value) {
         self.cancelled.extend(self.ids.take(&id.to_string()));
     }
 
-    /// Something was taken by the client: an answer, or anything else.
+    /// The client has read a message: a reply, or anything else.
     fn taken(&mut self, answer: Option<&Value>) {
         if let Some(id) = answer.map(Value::to_string) {
             self.ids.remove(&id);
             self.cancelled.remove(&id);
         }
-        let one = self.cancelled.iter().next().cloned();
-        one.map(|id| self.cancelled.remove(&id));
+        let freed = self.cancelled.iter().next().cloned();
+        if let Some(id) = freed {
+            self.cancelled.remove(&id);
+        }
     }
 }
 
-/// The other end of a connection, for whoever speaks with it. Ends when either side hangs up.
+/// The protocol's end of a connection. It closes when either side disconnects.
 pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> DuplexStream {
     let (inner, ours) = tokio::io::duplex(BETWEEN);
     let (from, to) = tokio::io::split(stream);
@@ -80,7 +82,7 @@ pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'stat
     let (refuse, refused) = mpsc::channel(1);
     let inwards = Arc::clone(&open);
     tokio::spawn(async move {
-        // Whichever ends first ends the other: a connection is both ways.
+        // When one direction ends, so does the other.
         tokio::select! {
             () = inwards_all(from, calls, &inwards, refuse) => {}
             () = outwards_all(answers, to, &open, refused) => {}
@@ -89,15 +91,15 @@ pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'stat
     inner
 }
 
-/// The next line, with its end; none at the end of all, or of one that has none.
+/// The next line with its line break; none at the end, or if the line is too long.
 async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
     line.clear();
     let read = from.take(LONGEST).read_until(b'\n', line).await;
     (read.is_ok_and(|n| n > 0) && (line.len() as u64) < LONGEST).then_some(())
 }
 
-/// Calls go in while there is room. One for which there is none is refused at once: an answer to a question of ours may
-/// come behind it.
+/// Passes calls in while there are free slots. Without one a call is refused immediately: the reply to an elicitation
+/// may come after it.
 async fn inwards_all(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -113,7 +115,9 @@ async fn inwards_all(
                     open.enter(&id).err().map(|why| refused(&id, why))
                 }
                 Ok(MessageHead { id: None, method: Some(method), params }) if method == "notifications/cancelled" => {
-                    params.and_then(|p| p.request).iter().for_each(|id| open.cancel(id));
+                    if let Some(id) = params.and_then(|p| p.request) {
+                        open.cancel(&id);
+                    }
                     None
                 }
                 _ => None,
@@ -143,7 +147,7 @@ async fn outwards_all(
     mut refused: mpsc::Receiver<String>,
 ) {
     let (answers, mut lines) = mpsc::channel(1);
-    // Read apart, so that what is half read is not lost when something else comes first.
+    // Read in its own future, so that a partial line is not lost when another branch completes first.
     let read = async move {
         let (mut from, mut line) = (BufReader::new(from), Vec::new());
         while next(&mut from, &mut line).await.is_some() && answers.send(line.clone()).await.is_ok() {}
@@ -174,7 +178,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A client, and whoever speaks with it, each with what it hears.
+    /// A client and the protocol's end, each with a reader.
     async fn connected()
     -> (impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin, impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin) {
         let (client, theirs) = tokio::io::duplex(1024 * 1024);
@@ -203,16 +207,16 @@ mod tests {
         for n in 0..MOST_CALLS {
             assert_eq!(hear(&mut heard).await["id"], n);
         }
-        // The one too many is refused at once, and what comes behind it gets through.
+        // The call beyond the limit is refused immediately, and the message after it gets through.
         let refused = hear(&mut from_house).await;
         assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MOST_CALLS), &json!(REFUSED)));
         say(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
         assert_eq!(hear(&mut heard).await["id"], "ours");
-        // An answer makes room for a call. A cancelled call keeps its place until something is taken.
+        // A reply frees a slot. A cancelled call keeps its slot until the client reads another message.
         say(&mut to_house, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
         assert_eq!(hear(&mut heard).await["params"]["requestId"], 1);
         say(&mut to_house, call(900)).await;
-        assert_eq!(hear(&mut from_house).await["id"], 900, "it is refused");
+        assert_eq!(hear(&mut from_house).await["id"], 900, "the call is refused");
         say(&mut said, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
         assert_eq!(hear(&mut from_house).await["id"], 0);
         say(&mut to_house, call(901)).await;

@@ -1,4 +1,4 @@
-//! The protocol, as rmcp speaks it. Nothing else in the daemon knows that crate.
+//! The protocol, through rmcp. No other module of the daemon uses that crate.
 
 use super::{
     INSTRUCTIONS, TEMPLATES, TemplateSpec, lines,
@@ -30,28 +30,28 @@ use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What a question is called when a client comes again with its answer.
+/// The key of the elicitation in a call that returns with an answer.
 const QUESTION: &str = "approval";
-/// How a choice is called in a form.
+/// The field of the choice in a form.
 const DECISION: &str = "decision";
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const LARGEST_BODY: usize = 4 * 1024 * 1024;
-/// Labels are short; what a client says of itself may not be.
+/// The maximum length of a label; what a client reports about itself may be longer.
 const LONGEST_LABEL: usize = 200;
 
-/// Something that is offered, as a server that a client can talk to.
+/// A service as an rmcp server.
 pub(crate) struct ProtocolServer<O>(pub(crate) Arc<O>);
 
-/// A service for one address.
+/// An MCP service for one path.
 pub type HttpService<S> = StreamableHttpService<S, LocalSessionManager>;
 
-/// A service for one address, with a server for each conversation on it, and for pages from these origins alone. The
-/// conformance suite talks to a server of its own through this as well, so that it judges these settings.
+/// An MCP service for one path, with a server per conversation, that accepts only these web origins. The conformance
+/// suite tests its own server through this function, so that it checks these settings.
 pub fn over_http<S: ServerHandler + Send + Sync + 'static>(
     origins: &[&str],
     server: impl Fn() -> S + Send + Sync + 'static,
 ) -> HttpService<S> {
-    // Which host and origin are ours is checked at the door, and once more here.
+    // Authentication checks host and origin as well.
     let config = StreamableHttpServerConfig::default()
         .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_max_request_body_bytes(LARGEST_BODY)
@@ -61,7 +61,7 @@ pub fn over_http<S: ServerHandler + Send + Sync + 'static>(
     StreamableHttpService::new(move || Ok(server()), Arc::new(LocalSessionManager::default()), config)
 }
 
-/// Until the other side hangs up.
+/// Serves until the client disconnects.
 pub(crate) async fn over_lines<O: McpService>(offers: O, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
     let (from, to) = tokio::io::split(lines::bounded(stream));
     if let Ok(running) = ProtocolServer(Arc::new(offers)).serve((from, to)).await {
@@ -109,12 +109,12 @@ impl<O: McpService> ServerHandler for ProtocolServer<O> {
                 Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
             }
             CallOutcome::Unknown => {
-                Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None))
+                Err(ErrorData::invalid_params(format!("the tool `{}` does not exist", request.name), None))
             }
         }
     }
 
-    // What is not offered is not there, rather than there and empty.
+    // A method that is not supported is reported as missing, rather than as an empty list.
     async fn list_prompts(
         &self,
         _: Option<PaginatedRequestParams>,
@@ -170,9 +170,10 @@ fn tool(spec: &ToolSpec) -> Tool {
 }
 
 fn result(done: ToolResult) -> CallToolResult {
-    let mut result = match done.failed {
-        true => CallToolResult::structured_error(done.structured),
-        false => CallToolResult::structured(done.structured),
+    let mut result = if done.failed {
+        CallToolResult::structured_error(done.structured)
+    } else {
+        CallToolResult::structured(done.structured)
     };
     let link =
         |l: super::service::ResourceLink| ContentBlock::resource_link(Resource::new(l.uri, l.name).with_size(l.bytes));
@@ -191,13 +192,13 @@ fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
     }
 }
 
-/// Who came with this request, where it came over HTTP.
+/// The caller of this request, if it came over HTTP.
 fn who(context: &RequestContext<RoleServer>) -> Option<Caller> {
     let parts = context.extensions.get::<Parts>()?;
     parts.extensions.get::<Arc<Caller>>().map(|who| (**who).clone())
 }
 
-/// What a client says of itself and of one call: untrusted, and on record as such.
+/// What a client reports about itself and a call: untrusted, and recorded as such.
 fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
     let short = |text: String| text.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL / 4).collect::<String>();
     let client = context.client_info().map(|c| ("mcp.client", short(format!("{} {}", c.name, c.version))));
@@ -207,8 +208,8 @@ fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
     client.into_iter().chain(said).collect()
 }
 
-/// The answer that a client has come again with. One who says no to being asked has not answered.
-/// An answer without the state that came with its question is an answer to nothing: it is asked anew.
+/// The answer that a client returns with. A person who declines the form has not answered. An answer without the state
+/// of its elicitation is ignored, and the person is asked again.
 fn returned(request: &CallToolRequestParams) -> Option<RetryAnswer> {
     let state = request.request_state.as_ref()?;
     let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION));
@@ -223,19 +224,16 @@ fn chosen(answer: &ElicitResult) -> Option<Choice> {
     }
 }
 
-/// A flat form with one choice. Clients before 2025-11-25 know no titles in a `oneOf`.
+/// A flat form with one choice. Clients before 2025-11-25 do not support titles in a `oneOf`.
 fn form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
     let choices = &question.choices;
     let mut decision = json!({"type": "string", "title": "Decision"});
-    match titled {
-        true => {
-            let one = |c: &Choice| json!({"const": c.as_str(), "title": c.label()});
-            decision["oneOf"] = choices.iter().map(one).collect();
-        }
-        false => {
-            decision["enum"] = choices.iter().map(|c| c.as_str()).collect();
-            decision["enumNames"] = choices.iter().map(|c| c.label()).collect();
-        }
+    if titled {
+        let one = |c: &Choice| json!({"const": c.as_str(), "title": c.label()});
+        decision["oneOf"] = choices.iter().map(one).collect();
+    } else {
+        decision["enum"] = choices.iter().map(|c| c.as_str()).collect();
+        decision["enumNames"] = choices.iter().map(|c| c.label()).collect();
     }
     let schema = json!({"type": "object", "required": [DECISION], "properties": {DECISION: decision}});
     let schema: ElicitationSchema =
@@ -247,8 +245,8 @@ fn form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, Err
     })
 }
 
-/// A question that the client has before it. Dropped without an answer, it is taken back: somebody else was first, or
-/// nobody waits for it any more.
+/// An elicitation that is shown by the client. Dropping it without an answer cancels it: the approval was answered
+/// elsewhere, or nobody waits for it any more.
 struct OpenElicitation {
     peer: Peer<RoleServer>,
     question: Option<RequestId>,
@@ -259,14 +257,14 @@ impl Drop for OpenElicitation {
         if let Some(question) = self.question.take() {
             let peer = self.peer.clone();
             tokio::spawn(async move {
-                let reason = Some("it was answered elsewhere, or is not waited for any more".to_owned());
+                let reason = Some("the approval was answered elsewhere, or the call has ended".to_owned());
                 let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(question), reason)).await;
             });
         }
     }
 }
 
-/// One request, as somebody who can be spoken to while it lasts.
+/// The channel to the client during one request.
 struct RequestChannel<'a> {
     context: &'a RequestContext<RoleServer>,
     token: Option<ProgressToken>,
@@ -280,7 +278,7 @@ impl<'a> RequestChannel<'a> {
         let version = context.protocol_version();
         let since = |v: &ProtocolVersion| version.as_ref().is_some_and(|now| now.as_str() >= v.as_str());
         let can = context.client_capabilities().and_then(|c| c.elicitation);
-        // Neither named is the first of the two, as it was before there were two.
+        // A client that names neither mode supports forms, as before there were two.
         let asked = can.is_some_and(|e| e.form.is_some() || e.url.is_none());
         let asks = match (asked, since(&ProtocolVersion::V_2026_07_28)) {
             (false, _) => ElicitationSupport::No,
@@ -288,7 +286,7 @@ impl<'a> RequestChannel<'a> {
             (true, true) => ElicitationSupport::Again,
         };
         let token = context.meta.get_progress_token();
-        // Over HTTP the newer revision knows no conversation.
+        // Over HTTP the newer revision has no conversations.
         let lasts = context.extensions.get::<Parts>().is_none() || !since(&ProtocolVersion::V_2026_07_28);
         Self { context, token, asks, titled: since(&ProtocolVersion::V_2025_11_25), lasts }
     }

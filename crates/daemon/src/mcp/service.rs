@@ -1,4 +1,4 @@
-//! What is offered to a model, apart from the protocol that carries it.
+//! What the daemon offers to a model, independent of the protocol.
 
 use super::Connections;
 use crate::{
@@ -14,13 +14,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What a server of ours does for a client, in our own words: whoever carries it knows nothing of tasks, and this nothing
-/// of the protocol.
+/// An MCP service in the daemon's own terms: the protocol knows nothing about tasks, and the service nothing about the
+/// protocol.
 pub(crate) trait McpService: Send + Sync + 'static {
     /// The tools, always in the same order.
     fn tools(&self) -> impl Iterator<Item = &'static ToolSpec> + Send;
     fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> impl Future<Output = CallOutcome> + Send;
-    /// Bytes by their address, as [`super::TEMPLATES`] has them.
+    /// Reads a resource by its address, see [`super::TEMPLATES`].
     fn read(&self, uri: &str, who: Option<Caller>) -> impl Future<Output = Result<ResourceBytes, Refusal>> + Send;
 }
 
@@ -28,55 +28,55 @@ pub(crate) trait McpService: Send + Sync + 'static {
 pub(crate) struct ToolCall {
     pub(crate) name: String,
     pub(crate) args: Map<String, Value>,
-    /// Who asks, where the connection does not say it once for all.
+    /// The caller, if the connection does not name it.
     pub(crate) who: Option<Caller>,
-    /// What the client says of itself and of this call.
+    /// What the client reports about itself and this call.
     pub(crate) labels: Vec<(&'static str, String)>,
-    /// What came back to a question, and to which.
+    /// The answer to an earlier elicitation, if this call returns with one.
     pub(crate) returned: Option<RetryAnswer>,
 }
 
-/// The answer of a client that was asked to come again with one.
+/// The answer of a client that calls again with it.
 pub(crate) struct RetryAnswer {
     pub(crate) state: String,
     pub(crate) choice: Option<Choice>,
 }
 
-/// How a client can be spoken to while it waits.
+/// Talks to the client while it waits.
 pub(crate) trait ClientChannel: Send + Sync {
     fn wants_progress(&self) -> bool;
-    /// Where it stands; the number only grows.
+    /// Reports progress; the number only grows.
     fn progress(&self, done: f64, message: String) -> impl Future<Output = ()> + Send;
     fn asks(&self) -> ElicitationSupport;
-    /// Whether what is said in one call is known in the next.
+    /// Whether the connection keeps state between calls.
     fn lasts(&self) -> bool;
-    /// What the person at the client answers; none when nobody did.
+    /// Asks the person at the client; none if nobody answered.
     fn ask(&self, question: &Elicitation) -> impl Future<Output = Option<Choice>> + Send;
     /// Returns when the client does not wait any more.
     fn gone(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Whether a client can put a question to its person.
+/// Whether a client can ask its person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElicitationSupport {
     No,
-    /// While it waits.
+    /// While the call waits.
     Now,
-    /// By coming again with the answer.
+    /// By calling again with the answer.
     Again,
 }
 
-/// A question for the person at the client, flat as the protocol wants it.
+/// A question for the person at the client, as a flat form.
 #[derive(Debug, Clone)]
 pub(crate) struct Elicitation {
     pub(crate) message: String,
     pub(crate) choices: Vec<Choice>,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 pub(crate) enum CallOutcome {
     Done(ToolResult),
-    /// The client shall put this to its person, and come again with the answer and this.
+    /// The client must ask its person, and call again with the answer and this state.
     Ask {
         question: Elicitation,
         state: String,
@@ -85,7 +85,7 @@ pub(crate) enum CallOutcome {
     Unknown,
 }
 
-/// All that a model sees is in `structured`; clients hide what stands beside it.
+/// The model sees only `structured`; clients hide the rest.
 pub(crate) struct ToolResult {
     pub(crate) structured: Value,
     pub(crate) failed: bool,
@@ -101,28 +101,28 @@ pub(crate) struct ResourceLink {
 /// Bytes of a resource.
 pub(crate) struct ResourceBytes {
     pub(crate) text: Option<String>,
-    /// Base64, when it is not text.
+    /// Base64, if the bytes are not UTF-8.
     pub(crate) blob: Option<String>,
-    /// Where in the whole it stands.
+    /// Its position in the whole.
     pub(crate) place: Value,
 }
 
 /// The operations of the daemon, as tools.
 pub(crate) struct DaemonTools {
     pub(super) ops: Arc<Ops>,
-    /// What connections are known by.
+    /// The state of MCP connections.
     pub(super) connections: Arc<Connections>,
-    /// Whose connection this is, where it is one.
+    /// The caller of this connection, if it has one.
     connected: Option<Caller>,
-    /// Whether the client speaks for whoever sits at it.
+    /// Whether the client may answer for the person who uses it.
     speaks: bool,
-    /// A session that was opened for a connection that began without one.
+    /// The session that was opened for a connection without one.
     opened: Mutex<Option<SessionId>>,
-    /// What was asked for here. Only here is its question put, and an answer taken.
+    /// The tasks that this connection requested. Only their approvals may be answered through it.
     asked: Mutex<VecDeque<TaskId>>,
 }
 
-/// So many tasks of one connection are remembered as its own.
+/// How many tasks of one connection are remembered.
 const MOST_ASKED: usize = 1024;
 
 impl DaemonTools {
@@ -130,7 +130,7 @@ impl DaemonTools {
         Self { ops, connections, connected, speaks, opened: Mutex::default(), asked: Mutex::default() }
     }
 
-    /// Remembers what was asked for here.
+    /// Remembers a task as requested here.
     pub(super) fn asks_for(&self, task: TaskId) {
         let mut asked = lock(&self.asked);
         asked.push_back(task);
@@ -139,32 +139,32 @@ impl DaemonTools {
         }
     }
 
-    /// Whether the question of a task may be put to this client.
+    /// Whether the approval of a task may be put to this client.
     pub(super) fn may_be_asked(&self, task: TaskId) -> bool {
         self.speaks && lock(&self.asked).contains(&task)
     }
 
-    /// Whether it speaks for anybody at all.
+    /// Whether the client may answer for a person at all.
     pub(super) fn speaks(&self, who: &Caller) -> bool {
         self.speaks && !who.doubtful
     }
 
-    /// The same for another connection.
+    /// The same tools for a new connection.
     pub(crate) fn apart(&self) -> Self {
         Self::new(Arc::clone(&self.ops), Arc::clone(&self.connections), self.connected.clone(), self.speaks)
     }
 
-    /// Whoever is connected, or came with this request.
+    /// The connected caller, or the one of this request.
     pub(super) fn who(&self, came: Option<Caller>) -> Result<Caller, Refusal> {
-        let nobody = || Refusal::new(RefusalCode::Unauthorized, "nobody was recognised");
+        let nobody = || Refusal::new(RefusalCode::Unauthorized, "the request has no recognised caller");
         let who = self.connected.clone().or(came).ok_or_else(nobody)?;
         if !self.ops.still_admits(&who) {
-            return Err(Refusal::new(RefusalCode::Unauthorized, "the token does not hold any more"));
+            return Err(Refusal::new(RefusalCode::Unauthorized, "the token was revoked or has expired"));
         }
         Ok(who)
     }
 
-    /// The session that requests of this connection belong to; none is that of their place.
+    /// The session of this connection's requests; none means the implicit one of their directory.
     pub(super) fn session(&self, who: &Caller) -> Option<SessionId> {
         match &who.sees {
             Visibility::Session(own) => Some(*own),
@@ -177,7 +177,7 @@ impl DaemonTools {
     }
 }
 
-/// What a model is told of a refusal: what to do about it as well.
+/// A refusal as a result for a model, with the hint.
 pub(super) fn refusal_outcome(
     TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal,
 ) -> CallOutcome {

@@ -1,6 +1,6 @@
-//! The tools, done: each is an operation, and waiting is the rest.
+//! The tools that wait for a task: each starts an operation, then waits.
 //!
-//! A call that is cancelled or whose connection breaks ends the wait. It ends the task only where the call said so.
+//! Cancelling a call or breaking its connection ends the wait. It ends the task only if the call asked for that.
 
 use super::{
     calls::{is_id, simple},
@@ -22,14 +22,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-/// How long a call waits when it does not say.
+/// How long a call waits by default.
 const WAIT_S: u64 = 50;
 const LONGEST_WAIT_S: u64 = 3600;
-/// How often a client hears where its task stands: no more than twice a second.
+/// How often progress is reported: at most twice a second.
 const PROGRESS: Duration = Duration::from_millis(500);
-/// The most that one read of a resource gives.
+/// The most that one read of a resource returns.
 const LARGEST_READ: u64 = 64 * 1024;
-/// A longer command is not put to a client.
+/// A longer command is not shown in an elicitation.
 const LONGEST_SHOWN: usize = 600;
 
 #[derive(Deserialize)]
@@ -98,7 +98,7 @@ impl McpService for DaemonTools {
     }
 
     async fn read(&self, uri: &str, came: Option<Caller>) -> Result<ResourceBytes, Refusal> {
-        let unknown = || Refusal::new(RefusalCode::NotFound, "there is nothing at this address");
+        let unknown = || Refusal::new(RefusalCode::NotFound, "this resource does not exist");
         let who = self.who(came)?;
         let rest = uri.strip_prefix("countersign://tasks/").ok_or_else(unknown)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -179,7 +179,7 @@ impl DaemonTools {
         who.may(CredentialScope::Observe)?;
         let task = self.ops.records.find(who, &args.task_id)?;
         let seal = RetryBinding::of(who, &call.name, &call.args);
-        // Only who asked for it is asked about it: everyone else who may wait for it is not.
+        // Only the connection that requested the task is asked about it, not everyone who may wait for it.
         let asks = match call.returned {
             Some(returned) => {
                 self.came_again(who, &seal, returned, talk.lasts()).await?;
@@ -195,8 +195,11 @@ impl DaemonTools {
         let session = match self.session(who) {
             Some(session) => session,
             None if !talk.lasts() => {
-                let refusal = Refusal::new(RefusalCode::WrongMode, "there is no session here that could move");
-                return Err(refusal.hint("name `cwd` with each `run`").into());
+                let refusal = Refusal::new(
+                    RefusalCode::WrongMode,
+                    "this connection has no session, so it has no working directory",
+                );
+                return Err(refusal.hint("pass `cwd` to each `run` call").into());
             }
             None => {
                 let opening = OpenSessionBody { title: Some("MCP".to_owned()), ..OpenSessionBody::default() };
@@ -208,14 +211,14 @@ impl DaemonTools {
         let body = DirectoryBody { directory: args.path };
         match ops::sessions::set_directory(&self.ops, who, &session.to_string(), body).await? {
             SessionMove::There(session) => Ok(done(json!({"directory": session.directory, "roots": session.roots}))),
-            // What a session may read is for a person to say, not for its client.
+            // Only a person may extend what a session reads; its client is not asked.
             SessionMove::Asked(task) => {
                 self.attend(who, task.task_id, waits(args.wait_s), talk, OnDisconnect::Detach, None).await
             }
         }
     }
 
-    /// A client that was asked to come again with its person's answer.
+    /// A client returns with its person's answer.
     async fn came_again(
         &self,
         who: &Caller,
@@ -223,11 +226,10 @@ impl DaemonTools {
         returned: RetryAnswer,
         lasts: bool,
     ) -> Result<TaskId, TaskRefusal> {
-        let forged =
-            || Refusal::new(RefusalCode::BadRequest, "`requestState` is not one of ours, or is for another call");
+        let forged = || Refusal::new(RefusalCode::BadRequest, "`requestState` is invalid or belongs to another call");
         let (task, sealed) = returned.state.split_once('.').ok_or_else(forged)?;
         let task = self.ops.records.find(who, task)?;
-        // Where a connection lasts, the question was put on it.
+        // On a lasting connection, the elicitation must have been sent on it.
         if seal.over(self, task).to_string() != sealed || lasts && !self.may_be_asked(task) {
             return Err(forged().into());
         }
@@ -237,7 +239,8 @@ impl DaemonTools {
         Ok(task)
     }
 
-    /// What the person at the client said. If somebody else was first, or it may not be said there, it says nothing.
+    /// Applies the answer of the person at the client. It has no effect if the approval is answered already or not
+    /// allowed here.
     async fn answered(&self, task: TaskId, choice: Choice) {
         let approval = self.ops.records.state(task).ok().and_then(|state| state.approval_id());
         if let Some(approval) = approval {
@@ -245,7 +248,8 @@ impl DaemonTools {
         }
     }
 
-    /// Waits with somebody for a task, tells them where it stands, and puts the question to them if there is one.
+    /// Waits for a task on behalf of a client, reports progress, and asks the person at the client if there is an
+    /// approval.
     async fn attend(
         &self,
         who: &Caller,
@@ -296,7 +300,7 @@ impl DaemonTools {
                     continue;
                 }
                 () = talk.gone() => {
-                    // What becomes of the task the guard knows.
+                    // The guard decides what happens to the task.
                     return self.told(who, task);
                 }
             }
@@ -306,14 +310,14 @@ impl DaemonTools {
         }
     }
 
-    /// What the person at the client may be asked: once or no, and nothing grave.
+    /// The elicitation for a pending approval: allow once or deny, and no grave risk.
     fn question(&self, state: &TaskState) -> Option<Elicitation> {
         let waits = state.status == Status::Queued && state.waits_for() == Some(WaitsFor::Approval);
         let grave = state.request.risks.iter().any(|r| r.is_grave());
         if !waits || grave || self.ops.config.approvals.in_band == InBandAnswers::Off {
             return None;
         }
-        // All of it, or it is for a surface that can show all of it.
+        // The whole command must fit; otherwise another surface shows it.
         let message = CardView::from_approval(&Approval::from_task(state)?).in_one_line(LONGEST_SHOWN)?;
         Some(Elicitation { message, choices: vec![Choice::Once, Choice::Deny] })
     }
@@ -321,8 +325,8 @@ impl DaemonTools {
     async fn last_line(&self, who: &Caller, task: TaskId, state: &TaskState) -> String {
         if state.status == Status::Queued {
             return match state.approval_id() {
-                Some(approval) => format!("waiting for a person to answer {approval}"),
-                None => "waiting in line".to_owned(),
+                Some(approval) => format!("waiting for the user to answer {approval}"),
+                None => "waiting for a free slot".to_owned(),
             };
         }
         let stream = StreamName::for_mode(state.request.mode)[0];
@@ -332,7 +336,7 @@ impl DaemonTools {
         last.filter(|line| !line.is_empty()).unwrap_or_else(|| "running".to_owned())
     }
 
-    /// What a model is told of a task as it is now.
+    /// The current state of a task, for a model.
     fn told(&self, who: &Caller, task: TaskId) -> CallResult {
         self.ops.records.find(who, &task.to_string())?;
         let state = self.ops.records.state(task)?;
@@ -349,7 +353,7 @@ impl DaemonTools {
             structured["output"] = output;
         }
         if !links.is_empty() {
-            let hint = "the output is shown in part: task_output with an offset, or task_search, reads the rest";
+            let hint = "the output is shown in part; read the rest with task_output (with an offset) or task_search";
             structured["hint"] = hint.into();
         }
         match (&state.ruling, state.outcome()) {
@@ -362,10 +366,11 @@ impl DaemonTools {
             }
             (_, None) if state.waits_for() == Some(WaitsFor::Approval) => {
                 structured["message"] =
-                    "approval pending, call task_wait: it runs once a person has approved it".into();
+                    "approval pending; call task_wait: the command runs when the user approves it".into();
             }
             (_, None) if state.status == Status::Running => {
-                structured["message"] = "still running: task_wait, task_output and task_cancel take its task_id".into();
+                structured["message"] =
+                    "still running; use task_wait, task_output or task_cancel with its task_id".into();
             }
             _ => {}
         }
@@ -377,7 +382,7 @@ impl DaemonTools {
     }
 }
 
-/// A task in the words that a model needs.
+/// A task in the form that a model needs.
 pub(super) fn summary(state: &TaskState) -> Value {
     let mut told = json!({
         "task_id": state.task_id, "status": state.status, "command": state.request.display, "cwd": state.request.cwd,
@@ -400,7 +405,7 @@ pub(super) fn summary(state: &TaskState) -> Value {
     told
 }
 
-/// Binds a client's second call to its first: the same person, tool and arguments, and the task that came of it.
+/// Binds a client's second call to its first: the same caller, tool and arguments, and the task of the first call.
 struct RetryBinding {
     of: Vec<u8>,
 }
@@ -415,7 +420,7 @@ impl RetryBinding {
     }
 }
 
-/// Ends a task when whoever waits for it is gone, unless it was let go of.
+/// Ends a task when its waiting client disconnects, unless disarmed.
 struct CancelGuard {
     ops: Arc<ops::Ops>,
     task: TaskId,
@@ -428,7 +433,7 @@ impl Drop for CancelGuard {
             let (at, task) = (Arc::clone(&self.ops), self.task);
             tokio::spawn(async move {
                 let (by, reason) =
-                    (Text::from_static("agent"), Some(Text::from_static("whoever waited for it hung up")));
+                    (Text::from_static("agent"), Some(Text::from_static("the client that waited for it disconnected")));
                 let _ = ops::control::stop(&at, task, by, reason, KilledWhy::Cancel).await;
             });
         }

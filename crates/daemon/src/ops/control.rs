@@ -1,5 +1,5 @@
-//! Typing, resizing, signalling, stopping: operations on a running task. Each returns the number of the record that holds
-//! it, once it has been applied.
+//! Typing, resizing, signalling, stopping: operations on a running task. Each returns the number of the record that
+//! holds it, once it has been applied.
 
 use super::{
     ApiResult, OnceKey, Ops,

@@ -126,8 +126,8 @@ pub(crate) struct Search<'p> {
     /// Matches that still need lines after them: index and number of lines.
     open: VecDeque<(usize, usize)>,
     place: SearchPosition,
-    /// The pattern matches across line ends. From here on lines are searched one by one; otherwise each match would run to
-    /// the end of the text.
+    /// The pattern matches across line ends. From here on lines are searched one by one; otherwise each match would run
+    /// to the end of the text.
     runs_over: bool,
     /// The last match has been found: its line is completed and the lines after it are collected, but nothing more is
     /// searched.
@@ -183,8 +183,8 @@ impl<'p> Search<'p> {
         self.open.clear();
     }
 
-    /// Searches the next bytes. `last` if none follow (before a gap, or at the current end). Returns how many were used: an
-    /// incomplete line stays for the next piece.
+    /// Searches the next bytes. `last` if none follow (before a gap, or at the current end). Returns how many were
+    /// used: an incomplete line stays for the next piece.
     pub(crate) fn feed(&mut self, bytes: &[u8], last: bool) -> usize {
         let whole = match memchr::memrchr(b'\n', bytes) {
             _ if last => bytes.len(),

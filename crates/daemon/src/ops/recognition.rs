@@ -84,8 +84,8 @@ impl SocketPeer {
         }
     }
 
-    /// A live process is recognised once per roster. A connection may be older than the registration that made its process an
-    /// agent.
+    /// A live process is recognised once per roster. A connection may be older than the registration that made its
+    /// process an agent.
     fn recognise(&self, ops: &Ops, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
         let mut person = lock(&self.person);
         let roster = Arc::clone(&ops.roster.borrow());
@@ -127,10 +127,11 @@ impl TcpPeer {
         Self { theirs, ours, checked: Arc::default() }
     }
 
-    /// A person's token in the hands of a task does not make it a person: a caller that acts over loopback must be a person's
-    /// process, or another user's. Checked once per connection, and again when an agent was registered.
+    /// A person's token in the hands of a task does not make it a person: a caller that acts over loopback must be a
+    /// person's process, or another user's. Checked once per connection, and again when an agent was registered.
     ///
-    /// An agent's token is an agent's wherever it is used; but its client may answer for a person only if it is not a task.
+    /// An agent's token is an agent's wherever it is used; but its client may answer for a person only if it is not a
+    /// task.
     pub(crate) async fn not_from_a_task(
         &self,
         ops: &Arc<Ops>,
@@ -193,8 +194,8 @@ fn is_nobodys_task(
     })
 }
 
-/// Processes that were recognised as a person's. One stays so until an agent is registered: it cannot become the child of
-/// a shim.
+/// Processes that were recognised as a person's. One stays so until an agent is registered: it cannot become the child
+/// of a shim.
 #[derive(Default)]
 pub(crate) struct KnownPeople {
     persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
@@ -285,7 +286,8 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
     // The agent has the principal and the audience of its session.
     let of_session = |session: Option<SessionId>, why: &'static str| {
         let known = session.and_then(|s| ops.roster.borrow().session(s).cloned());
-        // The position in the process tree is a fact; a marker is only a claim, and proves nothing about other principals.
+        // The position in the process tree is a fact; a marker is only a claim, and proves nothing about other
+        // principals.
         let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
         match known.filter(|s| theirs || s.principal == own) {
             Some(s) => agent(s.principal, s.audience, Visibility::Session(s.id), Via::Agent, why),

@@ -1,5 +1,5 @@
-//! Retention: removes the directories of finished tasks when they are old or take too much space. Decisions stay, and so
-//! do the digests of removed files.
+//! Retention: removes the directories of finished tasks when they are old or take too much space. Decisions stay, and
+//! so do the digests of removed files.
 //!
 //! The decision comes before the removal: after a crash in between, the next run removes what was decided.
 

@@ -191,8 +191,8 @@ pub(crate) async fn conversation(
     }
 }
 
-/// Begins the session of a conversation. The directory that a registered agent names is only a claim: its roots are those
-/// of its session, and the one of its process's working directory.
+/// Begins the session of a conversation. The directory that a registered agent names is only a claim: its roots are
+/// those of its session, and the one of its process's working directory.
 fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text) -> ApiResult<Session> {
     let run_as = ops.run_as(caller.principal)?;
     let mut session = new(caller);

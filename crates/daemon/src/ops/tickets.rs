@@ -1,11 +1,12 @@
 //! Hooks and tickets: agents that ask before their own shell runs a command.
 //!
 //! A hook is answered immediately. A denied command becomes a denied task. A command that may run, or that needs an
-//! approval, gets a *ticket*: `csn exec` redeems it once, with the same command, from below the same agent, and the daemon
-//! runs it. The gate decides at that time, with the command's real environment. A ticket that is never redeemed becomes a
-//! withdrawn task.
+//! approval, gets a *ticket*: `csn exec` redeems it once, with the same command, from below the same agent, and the
+//! daemon runs it. The gate decides at that time, with the command's real environment. A ticket that is never redeemed
+//! becomes a withdrawn task.
 //!
-//! In *witness mode* the agent runs the command itself: the daemon decides and records, and the agent reports the outcome.
+//! In *witness mode* the agent runs the command itself: the daemon decides and records, and the agent reports the
+//! outcome.
 
 use super::{ApiResult, Ops, intake, sessions};
 use crate::{
@@ -279,8 +280,8 @@ impl Tickets {
         }
     }
 
-    /// Takes the ticket, if it is for this command and this caller. It is used up in any case: a caller that tried another
-    /// command cannot try again with the right one.
+    /// Takes the ticket, if it is for this command and this caller. It is used up in any case: a caller that tried
+    /// another command cannot try again with the right one.
     fn take(&self, ops: &Arc<Ops>, caller: &Caller, id: &str, command: &str) -> Result<Ticket, Refusal> {
         let taken = lock(&self.out).remove(id);
         let unknown = || {

@@ -1,4 +1,4 @@
-//! Answers: what is offered, what a denial leaves behind, and who sees a question.
+//! Answers: what is offered, what a denial leads to, and who sees an approval.
 
 use super::{Daemon, agent, of, person};
 use crate::{caller::Caller, ops};
@@ -33,7 +33,7 @@ fn a_card_offers_what_the_question_can_save() {
     );
     assert!(!card.risks.is_empty() && card.not_saved.is_none());
     let (_, opaque) = ask(&daemon, "$PROGRAM --now");
-    assert_eq!(opaque.options, [Choice::Once, Choice::Deny], "nothing of it could be saved");
+    assert_eq!(opaque.options, [Choice::Once, Choice::Deny], "no grant could be saved for it");
 }
 
 #[test]

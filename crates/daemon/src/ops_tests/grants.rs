@@ -1,4 +1,4 @@
-//! Grants: given, listed page by page, found again, taken back.
+//! Grants: added, listed page by page, found, revoked.
 
 use super::{Daemon, of, person};
 use crate::ops;
@@ -21,7 +21,7 @@ fn a_grant_covers_until_it_is_revoked() {
     assert!(new);
     assert_eq!(grant.label.as_str(), format!("git commit in {}", daemon.work()));
     let (same, new) = add(&daemon, json!({"verb": "git commit", "directory": daemon.work()})).unwrap();
-    assert!(!new && same.grant.id == grant.grant.id, "one like it holds already");
+    assert!(!new && same.grant.id == grant.grant.id, "an equal grant exists already");
     assert_eq!(verdict(), VerdictKind::Allow);
     let id = grant.grant.id.unwrap().to_string();
     daemon.run(ops::grants::revoke(&daemon.ops, &person(), &id)).unwrap();

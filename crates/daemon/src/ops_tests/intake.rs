@@ -1,4 +1,4 @@
-//! Asking and checking: verdicts by data, idempotency, what is refused before anything is decided.
+//! Asking and checking: verdicts as a table, idempotency, and requests that are refused before the decision.
 
 use super::{Daemon, agent, of, person};
 use crate::ops::{self, OnceKey};
@@ -86,7 +86,7 @@ fn what_cannot_be_meant_is_refused_before_it_is_decided() {
     }
     let terminal = with(shell, json!({"execution_mode": "pty"}));
     let refused = daemon.refused(ops::intake::ask(&daemon.ops, &agent(), terminal, None));
-    assert_eq!(refused, Some(RefusalCode::BadRequest), "an agent says why it needs a terminal");
+    assert_eq!(refused, Some(RefusalCode::BadRequest), "an agent must say why it needs a terminal");
 }
 
 #[test]

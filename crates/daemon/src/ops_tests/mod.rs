@@ -1,5 +1,5 @@
-//! What each operation answers, by data: a daemon's operations over a home of their own, without HTTP, without sockets
-//! and without a supervisor, so that nothing can run. What runs is tested end to end.
+//! Tests of each operation as data: the operations of a daemon with its own home, without HTTP, sockets or a
+//! supervisor, so that nothing can run. Running tasks are tested end to end.
 
 mod answers;
 mod grants;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::{future::Future, path::PathBuf, sync::Arc};
 use tempfile::TempDir;
 
-/// The operations of one daemon, and a directory to work in.
+/// The operations of one daemon, and a working directory.
 pub(crate) struct Daemon {
     runtime: tokio::runtime::Runtime,
     pub(crate) ops: Arc<Ops>,
@@ -50,7 +50,7 @@ impl Daemon {
         self.runtime.block_on(operation)
     }
 
-    /// The code with which an operation is refused; none when it is not.
+    /// The code that an operation is refused with; none if it is not refused.
     pub(crate) fn refused<T>(&self, operation: impl Future<Output = ApiResult<T>>) -> Option<RefusalCode> {
         self.run(operation).err().map(|refused: TaskRefusal| refused.refusal.code)
     }
@@ -71,7 +71,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A body as a client would send it.
+/// A body as a client sends it.
 pub(crate) fn of<T: DeserializeOwned>(body: Value) -> T {
     serde_json::from_value(body).expect("it is of this type")
 }
@@ -81,7 +81,7 @@ pub(crate) fn person() -> Caller {
     Caller::test(CredentialKind::Person, &CredentialScope::ALL)
 }
 
-/// An agent with all that agents may.
+/// An agent with every scope that an agent can have.
 pub(crate) fn agent() -> Caller {
     Caller::test(CredentialKind::Agent, &[CredentialScope::Observe, CredentialScope::Run])
 }

@@ -1,4 +1,4 @@
-//! Every operation asks its caller for the scope that it needs, whatever the surface.
+//! Every operation checks the scope that it needs, whatever the surface.
 
 use super::{Daemon, of};
 use crate::{caller::Caller, ops};
@@ -9,11 +9,11 @@ use countersign_model::{
 };
 use serde_json::json;
 
-/// Calls an operation in the name of a caller; the code of its refusal.
+/// Calls an operation as a caller; returns the code of its refusal.
 type Operation = fn(&Daemon, &Caller) -> Option<RefusalCode>;
 
-/// Each operation with the scope that it needs. What it is called with names nothing that is there: past the scope it
-/// is refused for that, or answers.
+/// Each operation with the scope that it needs. Its arguments name nothing that exists: with the scope it is refused
+/// for that, or succeeds.
 const OPERATIONS: &[(&str, CredentialScope, Operation)] = &[
     ("tasks::list", Observe, |d, c| d.refused(ops::tasks::list(&d.ops, c, of(json!({}))))),
     ("tasks::show", Observe, |d, c| d.refused(ops::tasks::show(&d.ops, c, "tk_none", of(json!({}))))),

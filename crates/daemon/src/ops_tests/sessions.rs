@@ -21,7 +21,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
         SessionMove::Asked(task) => panic!("asked about {}", task.request.display),
     }
     assert!(matches!(go("/usr/share").unwrap(), SessionMove::Asked(_)));
-    assert_eq!(go("/").err().map(|r| r.refusal.code), Some(RefusalCode::ProtectedPath), "a root is a project");
+    assert_eq!(go("/").err().map(|r| r.refusal.code), Some(RefusalCode::ProtectedPath), "a root must be a project");
 }
 
 #[test]

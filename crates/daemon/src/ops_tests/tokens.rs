@@ -1,4 +1,4 @@
-//! Tokens: shown once, good until revoked, never more for an agent than agents may.
+//! Tokens: shown once, valid until revoked, never with a scope that agents cannot have.
 
 use super::{Daemon, of, person};
 use crate::ops::{self, recognition};

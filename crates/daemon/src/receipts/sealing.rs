@@ -1,7 +1,7 @@
 //! Makes receipts, on a thread of its own: syncs the files of settled tasks, scans for changes, signs and records.
 //!
-//! One thread, so that the receipt chain has one writer. Tasks that settle while it works are sealed together in its next
-//! round, with one sync of the ledger.
+//! One thread, so that the receipt chain has one writer. Tasks that settle while it works are sealed together in its
+//! next round, with one sync of the ledger.
 
 use crate::{
     calls::{self, CommitHandle},
@@ -429,7 +429,8 @@ impl Sealer {
         }
     }
 
-    /// Seals tasks in one commit. Returns the tasks that cannot be sealed with the reasons; they do not delay the others.
+    /// Seals tasks in one commit. Returns the tasks that cannot be sealed with the reasons; they do not delay the
+    /// others.
     fn round(&mut self, tasks: &[TaskId]) -> Result<Vec<(TaskId, SealError)>, SealError> {
         self.announce()?;
         let (mut open, mut failed, mut seen) = (Vec::with_capacity(tasks.len()), Vec::new(), HashSet::new());

@@ -1,7 +1,7 @@
 //! Finds the files that a task seems to have changed: scans the roots afterwards, within limits, by file times.
 //!
-//! It does not use git, which runs programs that the repository's configuration names. A removed file cannot be seen; only
-//! the change of its directory can, and then the list does not claim to be complete.
+//! It does not use git, which runs programs that the repository's configuration names. A removed file cannot be seen;
+//! only the change of its directory can, and then the list does not claim to be complete.
 
 use countersign_model::{Digest, FileChange, TaskUser, Timestamp, file_digest};
 use countersign_shim::with_user_ids;

@@ -1,5 +1,5 @@
-//! The only way to read: the ledger, the journals and output of tasks, and the states folded from them. No other part of
-//! the daemon reads files below the home.
+//! The only way to read: the ledger, the journals and output of tasks, and the states folded from them. No other part
+//! of the daemon reads files below the home.
 
 mod event_batches;
 mod output_readers;
@@ -160,8 +160,8 @@ impl Records {
         }
     }
 
-    /// The task that a text names: an id, or an unambiguous prefix of one, with or without this home in front. A task that the
-    /// caller may not see does not exist for it.
+    /// The task that a text names: an id, or an unambiguous prefix of one, with or without this home in front. A task
+    /// that the caller may not see does not exist for it.
     pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let text = TaskAddress::within(text, self.home_id).map_err(|why| {
             Refusal::new(RefusalCode::NotFound, format!("there is no task {}: {why}", DisplaySafe::bounded(text, 60)))
@@ -253,7 +253,8 @@ impl Records {
         }
     }
 
-    /// Folds a task with a long history on a blocking thread. A task that is cached already needs only its newest records.
+    /// Folds a task with a long history on a blocking thread. A task that is cached already needs only its newest
+    /// records.
     pub(crate) async fn warm(self: &Arc<Self>, task: TaskId) -> Result<(), TaskRefusal> {
         if self.projections.knows(task) {
             return Ok(());

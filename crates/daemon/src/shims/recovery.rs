@@ -52,8 +52,8 @@ pub(crate) enum RecoveredEnd {
     Lives,
 }
 
-/// Finds the shims of all launched tasks in parallel, and reports those that have ended to the commit loop. Waits for the
-/// shims that answer quickly, not for the others.
+/// Finds the shims of all launched tasks in parallel, and reports those that have ended to the commit loop. Waits for
+/// the shims that answer quickly, not for the others.
 pub(crate) fn adopt_all(registry: &Arc<ShimRegistry>, tasks: &[TaskId]) {
     let (done, all) = mpsc::channel();
     for task in tasks.iter().copied() {

@@ -132,7 +132,8 @@ impl ShimRegistry {
         crate::lock(&self.shims).get(&pid).copied()
     }
 
-    /// Notifies whenever there is more to read of this task. Read first, then wait: earlier notifications are not repeated.
+    /// Notifies whenever there is more to read of this task. Read first, then wait: earlier notifications are not
+    /// repeated.
     pub(crate) fn subscribe(&self, task: TaskId) -> watch::Receiver<u64> {
         self.live(task).notifications.subscribe()
     }
@@ -216,7 +217,8 @@ impl ShimRegistry {
         }
     }
 
-    /// Sends a request to a shim. Requests of one sender reach the shim in order; the caller awaits the reply separately.
+    /// Sends a request to a shim. Requests of one sender reach the shim in order; the caller awaits the reply
+    /// separately.
     pub(crate) async fn request(
         &self,
         task: TaskId,

@@ -1,5 +1,5 @@
-//! Serves HTTP on the connections that come in, each within bounds: how many there are, how long a request may take to
-//! arrive, how much is kept for a reader that does not read.
+//! Serves HTTP on incoming connections, within limits: their number, the time for a request to arrive, and the buffer
+//! for a client that does not read.
 
 mod request_body;
 mod slots;
@@ -50,20 +50,20 @@ pub(crate) use user_limits::UserLimits;
 
 pub(crate) use request_body::MAX_BODY;
 
-/// How much is kept of what a connection sends and is sent: the head of a request fits, and a piece of a stream.
+/// The buffer of a connection in each direction: it holds the head of a request, or a piece of a stream.
 const MAX_BUFFERED: usize = 16 * 1024;
-/// How many connections may be open that have not said who they are.
+/// How many open connections may be unauthenticated.
 const MAX_UNRECOGNISED: usize = 512;
 /// How many connections another user of the machine may have.
 const MAX_OF_USER: usize = 256;
-/// How long a door waits that could not take a connection: nothing tells when there is room again.
+/// How long a listener waits when it cannot accept: nothing notifies it when descriptors are free again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection, for as long as it is open.
+/// An open connection.
 pub(crate) struct Connection {
     slot: ConnectionSlot,
     upgraded: AtomicBool,
-    /// It came in on the reserve: what is short is answered, what goes on is not begun.
+    /// It was accepted with reserved descriptors: short requests are answered, streams are refused.
     loan: Option<DescriptorLoan>,
     front: Arc<HttpState>,
 }
@@ -74,17 +74,17 @@ impl Connection {
         Arc::new(Self { slot, upgraded: AtomicBool::new(false), loan, front: Arc::clone(front) })
     }
 
-    /// Who has it is known from now on.
+    /// Counts the connection as one of a recognised caller.
     pub(crate) fn recognise(&self, kind: CredentialKind) -> Result<(), Refusal> {
         self.slot.recognise(kind)
     }
 
-    /// Whether it may go on after its answer: a stream of events, another protocol.
+    /// Whether the connection may stay open after the response, for events or another protocol.
     pub(crate) fn may_go_on(&self) -> Result<(), OutOfDescriptors> {
         if self.loan.is_some() { Err(OutOfDescriptors) } else { Ok(()) }
     }
 
-    /// It speaks another protocol from now on.
+    /// Marks the connection as one of another protocol.
     pub(crate) fn upgrade(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl Drop for Connection {
     }
 }
 
-/// The unix socket: everybody whom its mode lets in may knock, and nobody may stand in it alone.
+/// Serves the unix socket. Every user whom its mode admits may connect, and no user can block it for others.
 pub(crate) async fn serve_unix(front: Arc<HttpState>, listener: UnixListener) {
     let router = front.router();
     let mut users: HashMap<u32, Arc<ConnectionSlots>> = HashMap::new();
@@ -120,7 +120,7 @@ pub(crate) async fn serve_unix(front: Arc<HttpState>, listener: UnixListener) {
     }
 }
 
-/// The daemon's own user is bounded by what the machine has alone: the kernel says who it is, and a burst of many is no
+/// The daemon's own user has no limit but the machine's: the kernel identifies it, and a burst of connections is no
 /// reason to drop any.
 fn bounds_of_user(uid: u32) -> ConnectionLimits {
     let own = uid == rustix::process::geteuid().as_raw();
@@ -128,21 +128,21 @@ fn bounds_of_user(uid: u32) -> ConnectionLimits {
     ConnectionLimits { unrecognised: most, recognised: most }
 }
 
-/// The next connection, with a loan of the reserve where there is no other way.
+/// The next connection, accepted with reserved descriptors if there are no others.
 async fn accept(ops: &Ops, listener: &UnixListener) -> io::Result<(UnixStream, Option<DescriptorLoan>)> {
     ops.descriptors.fill();
     match listener.accept().await {
         Err(e) if OutOfDescriptors::is_it(&e) => {
             let loan = ops.descriptors.lend().ok_or(e)?;
             let (stream, _) = listener.accept().await?;
-            // What is scarce may have come back while it was waited for.
+            // Descriptors may be free again after the wait.
             Ok((stream, Some(loan).filter(|loan| !loan.is_repaid())))
         }
         accepted => Ok((accepted?.0, None)),
     }
 }
 
-/// The door on loopback.
+/// Serves the loopback listener.
 pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
     let router = front.router();
     let slots = ConnectionSlots::new(ConnectionLimits {
@@ -165,7 +165,7 @@ pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
         let peer = Transport::Tcp(TcpPeer::new(theirs, stream.local_addr().ok()));
         let arrival = ConnectionOrigin { peer, connection: Arc::clone(&connection) };
         spawn(&front.ops, stream, arrival, connection, &router);
-        // Those who have come say who they are before the next one may take their place.
+        // Let open connections authenticate before the next one may displace them.
         tokio::task::yield_now().await;
     }
 }
@@ -205,7 +205,7 @@ async fn answer(
     let mut request = request.map(body);
     request.extensions_mut().insert(ConnectInfo(arrival));
     let response = router.call(request).await?;
-    // Whoever read the body knows only that it came to nothing.
+    // The handler only knows that the body could not be read; report the cause.
     Ok(match fault.get() {
         Some(fault @ (BodyFault::TooLarge | BodyFault::Late)) => Problem::from(fault.refusal()).into_response(),
         Some(BodyFault::Broken) | None => response,

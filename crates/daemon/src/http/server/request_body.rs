@@ -1,5 +1,5 @@
-//! The body of a request: no longer than bodies may be, and there in time. What nobody has read of it is taken off the
-//! connection all the same, up to a bound, so that whoever sends before it reads sees the answer and not a reset.
+//! The body of a request: within the size limit and in time. An unread rest is still drained from the connection, up to
+//! a limit, so that a client that sends before it reads gets the response and not a reset.
 
 use axum::body::{Bytes, HttpBody};
 use countersign_model::{Refusal, RefusalCode};
@@ -12,34 +12,34 @@ use std::{
 };
 use tokio::time::Sleep;
 
-/// The longest body.
+/// The maximum size of a body, in bytes.
 pub(crate) const MAX_BODY: u64 = 4 * 1024 * 1024;
-/// How much more is taken off a connection to no avail.
+/// How many bytes of an unread body are drained.
 const MAX_DRAINED: u64 = 64 * 1024 * 1024;
 
-/// Why a body was not read to its end.
+/// Why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFault {
-    #[error("the body has more than 4 MiB")]
+    #[error("the body is larger than 4 MiB")]
     TooLarge,
-    #[error("the body did not come in time")]
+    #[error("the body did not arrive in time")]
     Late,
-    #[error("the body broke off")]
+    #[error("the connection broke while the body was sent")]
     Broken,
 }
 
 impl BodyFault {
     pub(crate) fn refusal(self) -> Refusal {
         match self {
-            Self::TooLarge => Refusal::new(RefusalCode::TooLarge, self.to_string()).hint("bodies have at most 4 MiB"),
+            Self::TooLarge => Refusal::new(RefusalCode::TooLarge, self.to_string()).hint("a body has at most 4 MiB"),
             Self::Late => Refusal::new(RefusalCode::RequestTimeout, self.to_string())
-                .hint("send it at once, or raise `body_timeout_ms` below [http] in config.toml"),
+                .hint("send the body without a pause, or raise `body_timeout_ms` below [http] in config.toml"),
             Self::Broken => Refusal::new(RefusalCode::BadRequest, self.to_string()),
         }
     }
 }
 
-/// What became of a body, for whoever answers the request.
+/// The fault of a body, for the code that responds to the request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BodyFaultCell(Arc<Mutex<Option<BodyFault>>>);
 
@@ -55,13 +55,13 @@ impl BodyFaultCell {
 }
 
 pub(crate) struct RequestBody {
-    /// None once nothing more can come of it.
+    /// None once it has ended or failed.
     incoming: Option<Incoming>,
     read: u64,
-    /// Runs from the first moment in which it was waited for.
+    /// Runs from the first time that the daemon waits for data.
     deadline: Option<Pin<Box<Sleep>>>,
     patience: Duration,
-    /// Its sender waits for leave to send it, which reading it gives.
+    /// The client sends the body only after the daemon begins to read it (`Expect: 100-continue`).
     waits_for_leave: bool,
     fault: BodyFaultCell,
 }
@@ -132,7 +132,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// Takes what is left off the connection, while the answer is on its way.
+/// Reads and discards the rest of a body while the response is sent.
 async fn drain(mut incoming: Incoming) {
     let mut left = MAX_DRAINED;
     while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {

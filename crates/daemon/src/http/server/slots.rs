@@ -1,8 +1,7 @@
-//! How many connections may be open at once, by how far each has come: nobody who has not shown a credential keeps out
-//! those who have one.
+//! Limits the number of open connections by class: unauthenticated connections cannot keep out authenticated ones.
 //!
-//! Connections on loopback all look alike until they ask. So those that have not been recognised yet are a class of
-//! their own: when it is full, the oldest of it is dropped and the new one comes in. Agents leave some room to persons.
+//! Connections on loopback look alike until they authenticate. So unauthenticated ones are a class of their own: when
+//! it is full, its oldest connection is dropped for the new one. Agents leave some slots to persons.
 
 use countersign_model::{CredentialKind, Refusal, RefusalCode};
 use std::{
@@ -11,23 +10,23 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// What a door has room for.
+/// The limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// Connections that have not been recognised.
+    /// Unauthenticated connections.
     pub(crate) unrecognised: usize,
-    /// Connections that have.
+    /// Authenticated connections.
     pub(crate) recognised: usize,
 }
 
 impl ConnectionLimits {
-    /// As many of the recognised ones may be agents'.
+    /// How many of the authenticated connections may be agents'.
     fn agents(self) -> usize {
         self.recognised - self.recognised / 4
     }
 }
 
-/// The connections of one door, or of one user at it.
+/// The connections of one listener, or of one user on it.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
     bounds: ConnectionLimits,
@@ -37,13 +36,13 @@ pub(crate) struct ConnectionSlots {
 #[derive(Debug, Default)]
 struct OpenConnections {
     next: u64,
-    /// By age, and how to tell each that it is dropped.
+    /// By age, each with its notification that it is dropped.
     unrecognised: BTreeMap<u64, Arc<Notify>>,
     agents: usize,
     persons: usize,
 }
 
-/// The place of one connection, until it is dropped.
+/// The slot of one connection, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
@@ -57,7 +56,7 @@ impl ConnectionSlots {
         Arc::new(Self { bounds, open: Mutex::default() })
     }
 
-    /// A place for a connection that has just come, at the cost of the oldest unrecognised one if need be.
+    /// A slot for a new connection. It displaces the oldest unauthenticated one if there is no other room.
     pub(crate) fn enter(self: &Arc<Self>) -> ConnectionSlot {
         let mut open = self.open();
         while open.unrecognised.len() >= self.bounds.unrecognised.max(1) {
@@ -69,7 +68,7 @@ impl ConnectionSlots {
         ConnectionSlot { slots: Arc::clone(self), id, holds: Mutex::default(), dropped }
     }
 
-    /// Makes room, whatever for. False when there is nobody left to drop.
+    /// Drops the oldest unauthenticated connection. False if there is none.
     pub(crate) fn drop_oldest(&self) -> bool {
         drop_oldest(&mut self.open())
     }
@@ -81,12 +80,12 @@ impl ConnectionSlots {
 
 fn drop_oldest(open: &mut OpenConnections) -> bool {
     let oldest = open.unrecognised.pop_first();
-    // Kept until it is waited for: it may not be waiting yet.
+    // The notification is stored if the connection does not wait for it yet.
     oldest.map(|(_, dropped)| dropped.notify_one()).is_some()
 }
 
 impl ConnectionSlot {
-    /// Who has this connection is known from now on.
+    /// Counts the connection as one of a recognised caller.
     pub(crate) fn recognise(&self, kind: CredentialKind) -> Result<(), Refusal> {
         let mut holds = crate::lock(&self.holds);
         if *holds == Some(kind) {
@@ -98,9 +97,9 @@ impl ConnectionSlot {
         let full = open.agents + open.persons >= bounds.recognised
             || kind == CredentialKind::Agent && open.agents >= bounds.agents();
         if full {
-            // It is answered, and hangs up like any other that has not been recognised.
+            // It gets its response and counts as unauthenticated again.
             open.unrecognised.insert(self.id, Arc::clone(&self.dropped));
-            return Err(Refusal::new(RefusalCode::TooMany, "too many connections are open already")
+            return Err(Refusal::new(RefusalCode::TooMany, "too many connections are open")
                 .hint("close some of yours, or raise `connections` below [http] in config.toml"));
         }
         *holds = Some(kind);
@@ -111,7 +110,7 @@ impl ConnectionSlot {
         Ok(())
     }
 
-    /// Until this connection has to make room for another.
+    /// Returns when this connection must make room for another.
     pub(crate) async fn dropped(&self) {
         self.dropped.notified().await;
     }
@@ -153,12 +152,12 @@ mod tests {
         let (first, second) = (slots.enter(), slots.enter());
         first.recognise(Person).unwrap();
         let third = slots.enter();
-        assert!(!is_dropped(&second).await, "one was recognised, so there is room");
+        assert!(!is_dropped(&second).await, "a recognised connection does not count");
         let fourth = slots.enter();
         assert!(is_dropped(&second).await && !is_dropped(&first).await);
         assert!(!is_dropped(&third).await && !is_dropped(&fourth).await);
         assert!(slots.drop_oldest() && is_dropped(&third).await && !is_dropped(&fourth).await);
-        assert!(slots.drop_oldest() && !slots.drop_oldest(), "the recognised one is not dropped");
+        assert!(slots.drop_oldest() && !slots.drop_oldest(), "a recognised connection is not dropped");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! A connection whose other end must take what it is sent: one that takes nothing for too long is dropped, and its
-//! reader comes back with its cursor.
+//! A connection that is dropped when the client reads nothing for too long; the client can reconnect with its cursor.
 
 use super::Connection;
 use std::{
@@ -17,13 +16,13 @@ use tokio::{
 pub(crate) struct DroppingStream<S, C> {
     stream: S,
     patience: Duration,
-    /// Open as long as this is. What speaks another protocol than HTTP has ways of its own with slow readers.
+    /// Kept open with the stream. Protocols other than HTTP handle slow readers themselves.
     connection: C,
-    /// Runs while the other end takes nothing.
+    /// Runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-/// Whether a connection speaks another protocol by now.
+/// Whether a connection has switched to another protocol.
 pub(crate) trait Upgraded {
     fn is_upgraded(&self) -> bool;
 }
@@ -39,7 +38,7 @@ impl<S, C: Upgraded> DroppingStream<S, C> {
         Self { stream, patience, connection, stalled: None }
     }
 
-    /// What a write came to, unless nothing has been taken for too long.
+    /// The result of a write, or an error if nothing was read for too long.
     fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() || self.connection.is_upgraded() {
             self.stalled = None;
@@ -75,7 +74,7 @@ impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S
         self.in_time(cx, written)
     }
 
-    // What waits to be sent then stays where it is, instead of being copied into one buffer per connection.
+    // Vectored writes send data from where it is, instead of copying it into one buffer per connection.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
@@ -114,7 +113,7 @@ mod tests {
         theirs.read_exact(&mut four).await.unwrap();
         ours.write_all(b"5678").await.unwrap();
         assert_eq!(&four, b"1234");
-        // What speaks another protocol waits for as long as that protocol likes.
+        // An upgraded connection waits as long as its protocol allows.
         upgraded.store(true, Ordering::Relaxed);
         let waiting = tokio::spawn(async move { ours.write_all(b"9").await });
         theirs.read_exact(&mut four).await.unwrap();

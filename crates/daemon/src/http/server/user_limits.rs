@@ -1,8 +1,8 @@
-//! How many connections there are, and when so many have gone that the memory they took is given back to the system.
+//! Counts open connections, and returns memory to the system when many of them have closed.
 
 use std::sync::Mutex;
 
-/// Fewer than this are not worth the walk through all free memory.
+/// Returning memory walks through all free memory: not worth it for fewer connections.
 const WORTH_IT: usize = 64;
 
 #[derive(Debug, Default)]
@@ -11,12 +11,12 @@ pub(crate) struct UserLimits(Mutex<UserCount>);
 #[derive(Debug, Default)]
 struct UserCount {
     open: usize,
-    /// The most there were since memory was given back last.
+    /// The highest count since memory was last returned.
     peak: usize,
 }
 
 impl UserCount {
-    /// One less. Whether half of a crowd has gone by now.
+    /// Counts a closed connection. True if half of many connections have closed.
     fn goes(&mut self) -> bool {
         self.open -= 1;
         let gone = self.peak - self.open;
@@ -38,7 +38,7 @@ impl UserLimits {
     pub(crate) fn goes(&self) {
         let much = crate::lock(&self.0).goes();
         if much && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            // It waits for everybody who allocates, and they for it: not where connections are served.
+            // It locks the allocator: not on a thread that serves connections.
             runtime.spawn_blocking(countersign_shim::give_back_free_memory);
         }
     }
