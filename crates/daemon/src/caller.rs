@@ -7,7 +7,7 @@ use countersign_model::{
 };
 
 /// The scopes that an agent can have at most.
-pub(crate) const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
+pub(crate) const AGENT_SCOPES: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
 
 /// A recognised credential: its principal, its kind and its scopes.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ impl Caller {
         Self {
             principal: session.principal,
             kind: CredentialKind::Agent,
-            scopes: AGENT.into_iter().filter(|s| self.scopes.contains(s)).collect(),
+            scopes: AGENT_SCOPES.into_iter().filter(|s| self.scopes.contains(s)).collect(),
             audience: session.audience.min(self.audience),
             sees: Visibility::Session(session.id),
             via: Via::Agent,
@@ -149,9 +149,9 @@ mod tests {
         for (caller, scope, refused) in [
             (Caller::test(Person, &[Observe]), Observe, None),
             (Caller::test(Person, &[Observe]), Run, Some(RefusalCode::MissingScope)),
-            (Caller::test(Agent, &AGENT), Run, None),
-            (Caller::test(Agent, &AGENT), Approve, Some(RefusalCode::MissingScope)),
-            (Caller::test(Agent, &AGENT), Admin, Some(RefusalCode::MissingScope)),
+            (Caller::test(Agent, &AGENT_SCOPES), Run, None),
+            (Caller::test(Agent, &AGENT_SCOPES), Approve, Some(RefusalCode::MissingScope)),
+            (Caller::test(Agent, &AGENT_SCOPES), Admin, Some(RefusalCode::MissingScope)),
             (Caller::test(Person, &CredentialScope::ALL), Admin, None),
             (stranger(Caller::test(Person, &CredentialScope::ALL)), Admin, Some(RefusalCode::Forbidden)),
             (stranger(Caller::test(Person, &CredentialScope::ALL)), Approve, None),
@@ -167,7 +167,7 @@ mod tests {
         assert!(caller.sees(&roster, PrincipalId::owner(), None));
         assert!(!caller.sees(&roster, other, None) && !caller.controls(&roster, other, None));
         // A session that is not in the register is not the agent's own.
-        let agent = Caller { sees: Visibility::Own, ..Caller::test(Agent, &AGENT) };
+        let agent = Caller { sees: Visibility::Own, ..Caller::test(Agent, &AGENT_SCOPES) };
         assert!(!agent.sees(&roster, PrincipalId::owner(), None));
     }
 }

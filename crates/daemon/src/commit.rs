@@ -37,16 +37,16 @@ use std::{
 use tokio::sync::{Notify, oneshot, watch};
 
 /// How long the loop waits to batch more calls, for each running task, and at most.
-const COMPANY_EACH: Duration = Duration::from_micros(500);
-const COMPANY_MOST: Duration = Duration::from_millis(4);
-const FEW: usize = 3;
-const BATCH: usize = 512;
+const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(500);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(4);
+const TASKS_WITHOUT_BATCH_WAIT: usize = 3;
+const MAX_BATCH_CALLS: usize = 512;
 /// How long after a failed commit the loop tries again to record a settlement.
-const RETRY: Duration = Duration::from_secs(1);
+const COMMIT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How many idempotency keys of requests that joined a waiting one are remembered.
-const MOST_JOINED: usize = 10_000;
+const MAX_JOINED_KEYS: usize = 10_000;
 /// How long an idempotency key is remembered.
-const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
+const IDEMPOTENCY_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Everything that a commit loop is made from.
 pub(crate) struct CommitParts {
@@ -228,7 +228,7 @@ impl CommitLoop {
                     Err(_) => return,
                 }
             } else {
-                batch.extend(self.calls.recv_timeout(RETRY).ok());
+                batch.extend(self.calls.recv_timeout(COMMIT_RETRY_INTERVAL).ok());
                 batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Box::new).map(CommitCall::Tell));
             }
             self.wait_for_company(&mut batch);
@@ -246,9 +246,9 @@ impl CommitLoop {
 
     fn wait_for_company(&self, batch: &mut Vec<CommitCall>) {
         let busy = self.desk.busy();
-        if busy > FEW {
-            let until = clock::steady() + (COMPANY_EACH * u32::try_from(busy).unwrap_or(8)).min(COMPANY_MOST);
-            while batch.len() < BATCH.min(busy) {
+        if busy > TASKS_WITHOUT_BATCH_WAIT {
+            let until = clock::steady() + (BATCH_WAIT_PER_TASK * u32::try_from(busy).unwrap_or(8)).min(MAX_BATCH_WAIT);
+            while batch.len() < MAX_BATCH_CALLS.min(busy) {
                 let left = until.saturating_duration_since(clock::steady());
                 match self.calls.recv_timeout(left) {
                     Ok(call) => batch.push(call),
@@ -256,7 +256,7 @@ impl CommitLoop {
                 }
             }
         }
-        while batch.len() < BATCH
+        while batch.len() < MAX_BATCH_CALLS
             && let Ok(call) = self.calls.try_recv()
         {
             batch.push(call);
@@ -542,8 +542,8 @@ impl CommitLoop {
             tell_directory: request.args.tell_directory
                 && request.args.command.is_some()
                 && request.mode == Mode::Pipes,
-            rows: request.args.rows.unwrap_or(facts::ROWS),
-            cols: request.args.cols.unwrap_or(facts::COLS),
+            rows: request.args.rows.unwrap_or(facts::DEFAULT_ROWS),
+            cols: request.args.cols.unwrap_or(facts::DEFAULT_COLS),
             task_dir: self.home.task_dir(task).to_string_lossy().into_owned(),
             run_dir: self.home.run().to_string_lossy().into_owned(),
             first_seq: launch.first_seq,

@@ -10,10 +10,10 @@ use countersign_model::{
 use std::collections::BTreeSet;
 
 /// How many bytes of output a read-only task may write.
-const OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_READ_ONLY_OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Variables that point to toolchains.
-const TOOLS: &[&str] =
+const TOOLCHAIN_VARIABLES: &[&str] =
     &["RUSTUP_HOME", "CARGO_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "VOLTA_HOME", "SDKMAN_DIR"];
 
 /// The sandbox of a task: the same directories that it was judged by.
@@ -53,8 +53,9 @@ pub(crate) fn base_only(
 ) {
     let named = |name: &str| request.args.env.contains_key(name) && (asked || !env::injects(name));
     // A toolchain in a system directory or in a known place below the home.
-    let tools =
-        |(name, value): &(String, String)| TOOLS.contains(&name.as_str()) && places::keeps_programs(value, homes);
+    let tools = |(name, value): &(String, String)| {
+        TOOLCHAIN_VARIABLES.contains(&name.as_str()) && places::keeps_programs(value, homes)
+    };
     env.retain(|v| is_base_variable(&v.0) || v.0 == "PWD" || named(&v.0) || tools(v));
     let (kept, left) = std::mem::take(&mut exposure.names).into_iter().partition(|n| env.iter().any(|(k, _)| k == n));
     exposure.names = kept;
@@ -65,5 +66,5 @@ pub(crate) fn base_only(
 pub(crate) fn budget(limits: &mut Limits) {
     let within = |limit: Option<u64>, most: u64| Some(limit.map_or(most, |l| l.min(most)));
     limits.wall_ms = within(limits.wall_ms, Limits::READ_ONLY_WALL_MS);
-    limits.output_bytes = within(limits.output_bytes, OUTPUT_BYTES);
+    limits.output_bytes = within(limits.output_bytes, MAX_READ_ONLY_OUTPUT_BYTES);
 }

@@ -10,9 +10,9 @@ use std::{
 };
 
 /// How many descriptors the reserve holds.
-const RESERVE: usize = 16;
+const RESERVED_DESCRIPTORS: usize = 16;
 /// How many descriptors one caller needs: the connection, the pidfd of its process, and a file or two to read.
-const LOAN: usize = 4;
+const DESCRIPTORS_PER_LOAN: usize = 4;
 
 /// The kernel has no file descriptor left, for this process or for the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,7 @@ impl DescriptorReserve {
     /// Fills the reserve as far as descriptors are available.
     pub(crate) fn fill(&self) {
         let mut kept = crate::lock(&self.kept);
-        while kept.len() < RESERVE
+        while kept.len() < RESERVED_DESCRIPTORS
             && let Ok(file) = File::open("/dev/null")
         {
             kept.push(file.into());
@@ -63,7 +63,7 @@ impl DescriptorReserve {
     /// Releases descriptors for a caller. None if the reserve is used up.
     pub(crate) fn lend(self: &Arc<Self>) -> Option<DescriptorLoan> {
         let mut kept = crate::lock(&self.kept);
-        let left = kept.len().checked_sub(LOAN)?;
+        let left = kept.len().checked_sub(DESCRIPTORS_PER_LOAN)?;
         kept.truncate(left);
         Some(DescriptorLoan(Arc::clone(self)))
     }
@@ -87,7 +87,7 @@ impl DescriptorLoan {
     /// Whether enough descriptors are free again to fill the whole reserve.
     pub(crate) fn is_repaid(&self) -> bool {
         self.0.fill();
-        crate::lock(&self.0.kept).len() == RESERVE
+        crate::lock(&self.0.kept).len() == RESERVED_DESCRIPTORS
     }
 }
 
@@ -105,18 +105,18 @@ mod tests {
     fn what_is_lent_comes_back_and_there_is_no_more_than_there_is() {
         let descriptors = DescriptorReserve::reserve();
         let kept = || descriptors.kept.lock().unwrap().len();
-        assert_eq!(kept(), RESERVE);
+        assert_eq!(kept(), RESERVED_DESCRIPTORS);
         let loans: Vec<DescriptorLoan> = std::iter::from_fn(|| descriptors.lend()).collect();
-        assert_eq!((loans.len(), kept()), (RESERVE / LOAN, 0));
+        assert_eq!((loans.len(), kept()), (RESERVED_DESCRIPTORS / DESCRIPTORS_PER_LOAN, 0));
         assert_eq!(descriptors.with(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
         drop(loans);
-        assert_eq!(kept(), RESERVE);
+        assert_eq!(kept(), RESERVED_DESCRIPTORS);
         let mut tries = 0;
         let found = descriptors.with(|| {
             tries += 1;
             if tries == 1 { Err(OutOfDescriptors) } else { Ok(descriptors.kept.lock().unwrap().len()) }
         });
-        assert_eq!((found, kept()), (Ok(RESERVE - LOAN), RESERVE));
+        assert_eq!((found, kept()), (Ok(RESERVED_DESCRIPTORS - DESCRIPTORS_PER_LOAN), RESERVED_DESCRIPTORS));
         assert!(OutOfDescriptors::is_it(&Errno::MFILE.into()) && OutOfDescriptors::is_it(&Errno::NFILE.into()));
         assert!(!OutOfDescriptors::is_it(&Errno::ACCESS.into()));
     }

@@ -25,7 +25,7 @@ use std::{
 };
 
 /// How long an identical request is denied without asking, after a person denied it.
-pub(crate) const NOT_AGAIN: Duration = Duration::from_secs(600);
+pub(crate) const DENIAL_COOLDOWN: Duration = Duration::from_secs(600);
 
 /// The state of the desk: a fold over the ledger.
 #[derive(Debug, Default, PartialEq)]
@@ -128,7 +128,7 @@ impl Desk {
 
     /// When a person recently denied an identical request, and what they said.
     pub(crate) fn refused(&self, same: RequestIdentity, now: Timestamp) -> Option<(Timestamp, Option<Text>)> {
-        self.refused.get(&same).filter(|(at, _)| now.since(*at) < NOT_AGAIN).cloned()
+        self.refused.get(&same).filter(|(at, _)| now.since(*at) < DENIAL_COOLDOWN).cloned()
     }
 
     /// What an approval is asked about, if the task waits for one.
@@ -254,7 +254,7 @@ impl Desk {
             }
             Decision::PermissionDenied { by: DecidedBy::Person { .. }, words, .. } => {
                 let same = open.same();
-                self.refused.retain(|_, (old, _)| at.since(*old) < NOT_AGAIN);
+                self.refused.retain(|_, (old, _)| at.since(*old) < DENIAL_COOLDOWN);
                 self.refused.insert(same, (at, words.clone()));
             }
             Decision::PermissionGranted { permit, by, scope, confinement, sandbox, .. } => {

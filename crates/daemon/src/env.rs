@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, os::unix::fs::MetadataExt as _, path::Path};
 /// The PATH for requests without one.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Variables that make a program run other code.
-const INJECTS: &[&str] = &[
+const CODE_INJECTION_VARIABLES: &[&str] = &[
     "BASH_ENV",
     "ENV",
     "PROMPT_COMMAND",
@@ -25,7 +25,11 @@ const INJECTS: &[&str] = &[
 
 pub(crate) fn injects(name: &str) -> bool {
     let git = name.starts_with("GIT_") && !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_");
-    INJECTS.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC_") || git || ours(name)
+    CODE_INJECTION_VARIABLES.contains(&name)
+        || name.starts_with("LD_")
+        || name.starts_with("BASH_FUNC_")
+        || git
+        || ours(name)
 }
 
 fn ours(name: &str) -> bool {

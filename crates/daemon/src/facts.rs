@@ -15,16 +15,16 @@ use countersign_store::{Config, Home, waiting, world};
 use std::{fs, io, path::Path};
 
 /// Shell text must fit into one argument of the kernel.
-const LONGEST_TEXT: usize = 128 * 1024 - 1;
+const MAX_COMMAND_BYTES: usize = 128 * 1024 - 1;
 /// The most that a file tool writes in one call; it must fit into a request.
-const LARGEST_CONTENT: usize = 3 * 1024 * 1024;
+const MAX_CONTENT_BYTES: usize = 3 * 1024 * 1024;
 /// The terminal size for requests that name none.
-pub(crate) const ROWS: u16 = 24;
-pub(crate) const COLS: u16 = 80;
-const LARGEST_TERMINAL: u16 = 1000;
+pub(crate) const DEFAULT_ROWS: u16 = 24;
+pub(crate) const DEFAULT_COLS: u16 = 80;
+const MAX_TERMINAL_SIZE: u16 = 1000;
 /// For how many directories the repository is looked up.
-const MOST_DIRECTORIES: usize = 32;
-const BASH: &[&str] = &["/bin/bash", "/usr/bin/bash"];
+const MAX_REPOSITORY_LOOKUPS: usize = 32;
+const BASH_PATHS: &[&str] = &["/bin/bash", "/usr/bin/bash"];
 
 /// A request with its facts looked up, before the decision.
 #[derive(Debug, Clone)]
@@ -111,10 +111,10 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
         _ if request.tool == Tool::SetWorkingDirectory => return bad("`args` may only contain `cwd`"),
         (None, None) => return bad("`args` needs `command` (shell text) or `argv` (a list of strings)"),
         (Some(_), Some(_)) => return bad("`args` may contain `command` or `argv`, not both"),
-        (Some(text), None) if text.len() > LONGEST_TEXT => {
+        (Some(text), None) if text.len() > MAX_COMMAND_BYTES => {
             return Err(Refusal::new(
                 RefusalCode::TooLarge,
-                format!("the command has {} bytes; the maximum is {LONGEST_TEXT}", text.len()),
+                format!("the command has {} bytes; the maximum is {MAX_COMMAND_BYTES}", text.len()),
             )
             .hint("write it to a script and run the script"));
         }
@@ -140,7 +140,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
             return bad("`args.stdin` is only for `execution_mode` `pipes`; a terminal always accepts input");
         }
         (Mode::Pty, false, rows, cols) => {
-            terminal_size(rows.unwrap_or(ROWS), cols.unwrap_or(COLS))?;
+            terminal_size(rows.unwrap_or(DEFAULT_ROWS), cols.unwrap_or(DEFAULT_COLS))?;
         }
     }
     if request.confinement == Some(Confinement::None) {
@@ -195,8 +195,8 @@ fn check_file_tool(request: &Request) -> Result<(), Refusal> {
         return bad("`args.first_line` must be at least 1".to_owned());
     }
     let longest = [&args.content, &args.old, &args.new].into_iter().flatten().map(String::len).max().unwrap_or(0);
-    if longest > LARGEST_CONTENT {
-        let message = format!("{longest} bytes are too much for `{tool}`; the maximum is {LARGEST_CONTENT}");
+    if longest > MAX_CONTENT_BYTES {
+        let message = format!("{longest} bytes are too much for `{tool}`; the maximum is {MAX_CONTENT_BYTES}");
         return Err(Refusal::new(RefusalCode::TooLarge, message).hint("write it in parts, or with a command"));
     }
     Ok(())
@@ -204,11 +204,11 @@ fn check_file_tool(request: &Request) -> Result<(), Refusal> {
 
 /// Checks the size of a terminal.
 pub(crate) fn terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
-    let sizes = 1..=LARGEST_TERMINAL;
+    let sizes = 1..=MAX_TERMINAL_SIZE;
     if sizes.contains(&rows) && sizes.contains(&cols) {
         return Ok(());
     }
-    let message = format!("`rows` and `cols` must be from 1 to {LARGEST_TERMINAL}");
+    let message = format!("`rows` and `cols` must be from 1 to {MAX_TERMINAL_SIZE}");
     Err(Refusal::new(RefusalCode::BadRequest, message))
 }
 
@@ -331,7 +331,7 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
         }
         (None, None) => (None, Vec::new()),
         (None, text) => {
-            let bash = BASH.iter().find_map(|p| world::path_fact(p));
+            let bash = BASH_PATHS.iter().find_map(|p| world::path_fact(p));
             (bash, vec!["bash".to_owned(), "-c".to_owned(), text.clone().unwrap_or_default()])
         }
     };
@@ -339,7 +339,7 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
     let sight = world::LookupLimits { below: None, path };
     world::look_up_facts(&countersign_policy::needs(&plan), &sight, &mut facts);
     let mut directories = countersign_policy::directories(&plan, &facts);
-    directories.truncate(MOST_DIRECTORIES);
+    directories.truncate(MAX_REPOSITORY_LOOKUPS);
     directories.push(facts.cwd.resolved.clone());
     for directory in directories {
         if let Some(top) = world::repository(&directory) {

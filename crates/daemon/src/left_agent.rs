@@ -28,7 +28,7 @@ const AGENT_VARIABLES: &[&str] = &[
     "GOOSE_TERMINAL",
     "CLINE_ACTIVE",
 ];
-const GROUP: &str = "csn-agent";
+const GROUP_PREFIX: &str = "csn-agent";
 /// How often the descendants are listed: those that start during one pass are moved in the next.
 const MOVE_PASSES: usize = 8;
 
@@ -59,7 +59,7 @@ fn group_of(pid: u32) -> Option<String> {
 /// The agent that a group was created for.
 fn agent_of_group(path: &str) -> Option<Process> {
     path.split('/').find_map(|name| {
-        let (pid, start) = name.strip_prefix(GROUP)?.strip_prefix('-')?.split_once('-')?;
+        let (pid, start) = name.strip_prefix(GROUP_PREFIX)?.strip_prefix('-')?.split_once('-')?;
         Some(Process { pid: pid.parse().ok()?, start: start.parse().ok()? })
     })
 }
@@ -93,7 +93,7 @@ fn enclose(agent: Process) -> Option<PathBuf> {
         return (held == agent).then(|| hierarchy().map(|root| root.join(within.trim_start_matches('/'))))?;
     }
     let group =
-        hierarchy()?.join(within.trim_start_matches('/')).join(format!("{GROUP}-{}-{}", agent.pid, agent.start));
+        hierarchy()?.join(within.trim_start_matches('/')).join(format!("{GROUP_PREFIX}-{}-{}", agent.pid, agent.start));
     match fs::create_dir(&group) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return None,
         _ => {}

@@ -49,9 +49,9 @@ impl From<AgentTrace> for Peer {
 }
 
 /// How many ancestors are followed: more than any real process tree has.
-const DEEPEST: usize = 256;
+const MAX_ANCESTORS: usize = 256;
 /// How often a walk is repeated when a process ends meanwhile.
-const TRIES: usize = 3;
+const MAX_WALKS: usize = 3;
 
 /// A process and its ancestors, each with its parent.
 pub(crate) type ProcessChain = [(Process, u32)];
@@ -79,7 +79,7 @@ fn seen<T>(prepared: io::Result<T>) -> LookupResult<T> {
 
 /// Follows the ancestors of a peer. `pin` is the peer's pidfd; without one its start time must not change.
 pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<'_>) -> Result<Peer, OutOfDescriptors> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_WALKS {
         let Some((found, chain)) = follow(pid, known)? else { continue };
         // A pid on the way may have been reused after a process ended: then walk again.
         let mut same = true;
@@ -99,7 +99,7 @@ fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Proc
     let Some(own) = marker(pid)? else { return Ok(None) };
     let mut marked = own.map(Peer::Marked);
     let mut at = pid;
-    while chain.len() < DEEPEST {
+    while chain.len() < MAX_ANCESTORS {
         let Some((process, parent)) = process(at)? else { return Ok(None) };
         chain.push((process, parent));
         if let Some(task) = (known.shim)(at) {
@@ -189,7 +189,7 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<C
 /// Whether a process is below a task or an agent, judged by its ancestors.
 pub(crate) fn is_below(pid: u32, known: &KnownProcesses<'_>) -> Result<bool, OutOfDescriptors> {
     let (mut at, mut chain) = (pid, Vec::new());
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_ANCESTORS {
         let Some((process, parent)) = process(at)? else { return Ok(true) };
         chain.push((process, parent));
         if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.daemon {

@@ -11,13 +11,13 @@ use countersign_redact::{Mask, text, text_bounded, text_by_shape};
 use countersign_store::random;
 
 /// How many commands an approval lists one by one.
-const MOST_TOLD: usize = 256;
+const MAX_LISTED_COMMANDS: usize = 256;
 /// How much of a script a card shows.
-const SCRIPT_SHOWN: u64 = 16 * 1024;
+const MAX_SCRIPT_SHOWN_BYTES: u64 = 16 * 1024;
 const MAX_VERBS_BYTES: usize = 4096;
-const LONGEST_OPERANDS: usize = 500;
-const LONGEST_VARIABLE: usize = 200;
-const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
+const MAX_OPERANDS_BYTES: usize = 500;
+const MAX_VARIABLE_BYTES: usize = 200;
+const MAX_SCRIPT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The redacted texts of each occurrence of a plan.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl Case<'_> {
             return ApprovalQuestion { uncovered: Vec::new(), about: Vec::new(), options };
         }
         let Verdict::Ask { uncovered } = &assessment.verdict else { return ApprovalQuestion::default() };
-        let told = || uncovered.iter().take(MOST_TOLD).filter_map(|n| Some((*n, texts.each.get(*n)?)));
+        let told = || uncovered.iter().take(MAX_LISTED_COMMANDS).filter_map(|n| Some((*n, texts.each.get(*n)?)));
         let about = told().map(|(n, said)| UncoveredCommand {
             verb: said.verb.clone(),
             directories: said.directories.clone(),
@@ -137,10 +137,10 @@ impl Case<'_> {
         let offers = options.iter().copied().filter(|c| c.saves());
         let offers = offers.filter_map(|choice| self.offer(choice, assessment, &context, &mask, &places));
         let variables = self.request.args.env.iter();
-        let variables = variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), LONGEST_VARIABLE));
+        let variables = variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), MAX_VARIABLE_BYTES));
         let not_saved = countersign_policy::cannot_be_saved(plan, assessment);
         Card {
-            asked_by: text_bounded(&mask, asked_by, LONGEST_OPERANDS),
+            asked_by: text_bounded(&mask, asked_by, MAX_OPERANDS_BYTES),
             risks: risks_in_words(assessment, &mask),
             not_saved: not_saved.filter(|_| !options.iter().any(|c| c.saves())).map(Text::from_static),
             variables: variables.collect(),
@@ -168,7 +168,7 @@ impl Case<'_> {
             GrantOffer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
         let told = |(command, cwd): &(String, String)| {
             let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
-            text_bounded(mask, &format!("{command}{place}"), LONGEST_OPERANDS)
+            text_bounded(mask, &format!("{command}{place}"), MAX_OPERANDS_BYTES)
         };
         for proposal in &all {
             let grant = made(choice, proposal, context, mask).ok()?;
@@ -236,7 +236,7 @@ fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, ma
     };
     let operands = proposal.operands.as_ref().map(|(digest, words)| Operands {
         digest: *digest,
-        shown: text_bounded(mask, &words.join(" "), LONGEST_OPERANDS),
+        shown: text_bounded(mask, &words.join(" "), MAX_OPERANDS_BYTES),
     });
     Ok(Grant {
         id: None,
@@ -264,8 +264,8 @@ fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, ma
 
 /// A script as it is now, and whether it has changed since the request.
 fn script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
-    let bytes = countersign_store::read_regular(path, LONGEST_SCRIPT).unwrap_or_default();
-    let shown = &bytes[..bytes.len().min(SCRIPT_SHOWN as usize)];
+    let bytes = countersign_store::read_regular(path, MAX_SCRIPT_BYTES).unwrap_or_default();
+    let shown = &bytes[..bytes.len().min(MAX_SCRIPT_SHOWN_BYTES as usize)];
     let content = text(mask, &String::from_utf8_lossy(shown));
     Some(Script {
         path: text(mask, &countersign_policy::clean(path)),

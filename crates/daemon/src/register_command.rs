@@ -57,7 +57,7 @@ pub(crate) enum RegisterReply {
 }
 
 /// How often the use of a token is recorded.
-const USED_EVERY: Duration = Duration::from_secs(3600);
+const TOKEN_USE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The entries of a command, and its reply.
 type RegisterOutcome = Result<(Vec<RegisterEntry>, RegisterReply), Refusal>;
@@ -90,7 +90,7 @@ pub(crate) fn decide_command(wish: RegisterCommand, register: &Register, now: &m
         }
         RegisterCommand::UsedToken(token) => {
             let last = register.roster.token(token).map(|t| t.last_used_at);
-            let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= USED_EVERY));
+            let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= TOKEN_USE_INTERVAL));
             Ok((due.then_some(RegisterEntry::TokenUsed { token }).into_iter().collect(), RegisterReply::Nothing))
         }
     }

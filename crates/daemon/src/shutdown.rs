@@ -19,12 +19,12 @@ use tokio::{
 };
 
 /// The deadline of every step after a second signal.
-const HURRIED: Duration = Duration::from_millis(500);
+const SHORTENED_DEADLINE: Duration = Duration::from_millis(500);
 /// How long a supervisor may not answer before it is killed, and how often it is tried.
-const UNHEARD: Duration = Duration::from_secs(6);
-const AGAIN: Duration = Duration::from_millis(100);
+const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(6);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the ledger may take to close.
-const LAST: Duration = Duration::from_secs(5);
+const LEDGER_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const fn deadline(step: StopStep) -> Duration {
     Duration::from_secs(match step {
@@ -111,7 +111,7 @@ pub(crate) async fn halt(
     })
     .await;
     ops.enter(DaemonState::Halted, None);
-    if tokio::time::timeout(LAST, ops.commit.halt()).await.is_err() {
+    if tokio::time::timeout(LEDGER_CLOSE_TIMEOUT, ops.commit.halt()).await.is_err() {
         // All decisions are on disk; only closing the ledger hangs.
         crate::log!("the ledger does not close; the next daemon recovers it");
         std::process::exit(0);
@@ -145,7 +145,7 @@ impl Down<'_> {
         let late = async {
             let hurried = async {
                 let _ = hurry.wait_for(|h| *h).await;
-                tokio::time::sleep(HURRIED).await;
+                tokio::time::sleep(SHORTENED_DEADLINE).await;
             };
             tokio::select! {
                 () = tokio::time::sleep(allowed) => {}
@@ -211,9 +211,11 @@ async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
     while !settled() {
         let by = Text::from_static("shutdown");
         let cancel = move |re| ToShim::Cancel { re, by, reason: None, why: KilledWhy::Shutdown };
-        match tokio::time::timeout(UNHEARD, ops.registry.operate(task, cancel)).await {
+        match tokio::time::timeout(SUPERVISOR_TIMEOUT, ops.registry.operate(task, cancel)).await {
             Ok(Ok(_)) => break,
-            Ok(Err(_)) if clock::steady().duration_since(began) < UNHEARD => tokio::time::sleep(AGAIN).await,
+            Ok(Err(_)) if clock::steady().duration_since(began) < SUPERVISOR_TIMEOUT => {
+                tokio::time::sleep(RETRY_INTERVAL).await
+            }
             Ok(Err(_)) | Err(_) => {
                 crate::log!("{task}: its supervisor does not answer and is killed");
                 ops.registry.kill_shim(task);
@@ -224,7 +226,7 @@ async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
     }
     while !settled() {
         // Woken when the task settles. Checked again in any case: the subscription may have come too late.
-        let _ = tokio::time::timeout(AGAIN, notifications.changed()).await;
+        let _ = tokio::time::timeout(RETRY_INTERVAL, notifications.changed()).await;
     }
     ended
 }

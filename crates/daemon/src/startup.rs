@@ -369,7 +369,7 @@ async fn serve(
 
 async fn open_loopback(front: &Arc<HttpState>, wanted: Option<&str>) -> Result<std::net::SocketAddr, Refusal> {
     let wanted = match wanted {
-        None => http::tcp::DEFAULT,
+        None => http::tcp::DEFAULT_ADDRESS,
         Some(text) => text.parse().map_err(|_| {
             Refusal::new(
                 RefusalCode::BadRequest,

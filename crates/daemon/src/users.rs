@@ -5,7 +5,7 @@ use countersign_model::{Refusal, RefusalCode, TaskUser};
 use std::{collections::BTreeMap, io};
 
 /// The variables of the daemon that tasks of other users inherit.
-const OF_THE_MACHINE: &[&str] = &["LANG", "LANGUAGE", "TZ"];
+const INHERITED_VARIABLES: &[&str] = &["LANG", "LANGUAGE", "TZ"];
 
 /// The users that are served.
 #[derive(Debug, Clone)]
@@ -50,8 +50,9 @@ impl Users {
     }
 
     pub(crate) fn of_the_machine(base: BTreeMap<String, String>) -> Self {
-        let base =
-            base.into_iter().filter(|(name, _)| OF_THE_MACHINE.contains(&name.as_str()) || name.starts_with("LC_"));
+        let base = base
+            .into_iter()
+            .filter(|(name, _)| INHERITED_VARIABLES.contains(&name.as_str()) || name.starts_with("LC_"));
         Self { machine: true, base: base.collect() }
     }
 

@@ -1,12 +1,12 @@
 //! Deciding about calls: the commit loop judges a request with the grants of this moment, and lets the desk decide.
 
-use super::{CommitLoop, Done, IDEMPOTENCY, MOST_JOINED, PendingReplies, ledger_refusal, no_shim};
+use super::{CommitLoop, Done, IDEMPOTENCY_KEY_LIFETIME, MAX_JOINED_KEYS, PendingReplies, ledger_refusal, no_shim};
 use crate::{
     calls::{AnswerCall, AskCall, AskOutcome, CommitReply},
     case::Case,
     confine,
     desk::{
-        ApprovalQuestion, DeskEvent, DeskStep, FactsAtLaunch, NOT_AGAIN, NewTask, PermittedSandbox, PersonAnswer,
+        ApprovalQuestion, DENIAL_COOLDOWN, DeskEvent, DeskStep, FactsAtLaunch, NewTask, PermittedSandbox, PersonAnswer,
         RequestIdentity, SlotOwner,
     },
     facts::Prepared,
@@ -22,7 +22,7 @@ use countersign_store::{clock, crash, random, waiting};
 use std::sync::Arc;
 
 /// How many requests of one principal may wait for an approval or a slot. Each is kept on disk and in memory.
-const MOST_WAITING: usize = 2_000;
+const MAX_WAITING_REQUESTS: usize = 2_000;
 
 /// A reply that is sent after the commit, without a decision.
 fn pending_of(done: Done) -> Option<PendingReplies> {
@@ -126,7 +126,7 @@ impl CommitLoop {
     /// A request that joined another finds it again under its own key.
     fn joined(&mut self, idempotency: Option<Idempotency>, task: TaskId) {
         if let Some(idempotency) = idempotency {
-            if self.joined.len() >= MOST_JOINED {
+            if self.joined.len() >= MAX_JOINED_KEYS {
                 self.joined.clear();
             }
             self.joined.insert(idempotency.key, (task, idempotency, clock::now()));
@@ -141,8 +141,8 @@ impl CommitLoop {
             Verdict::Allow { .. } if self.desk.has_room(SlotOwner { session, principal }) => {
                 self.pool.take().map(Some).map_err(|e| no_shim(&self.pool, &e))
             }
-            Verdict::Allow { .. } | Verdict::Ask { .. } if self.desk.waiting_of(principal) >= MOST_WAITING => {
-                let message = format!("{MOST_WAITING} of your requests already wait for an approval or a slot");
+            Verdict::Allow { .. } | Verdict::Ask { .. } if self.desk.waiting_of(principal) >= MAX_WAITING_REQUESTS => {
+                let message = format!("{MAX_WAITING_REQUESTS} of your requests already wait for an approval or a slot");
                 Err(Refusal::new(RefusalCode::TooMany, message).hint("answer or cancel some of them first"))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } => {
@@ -200,7 +200,7 @@ impl CommitLoop {
         match &assessment.verdict {
             Verdict::Ask { .. } => match self.desk.refused(same, clock::now()) {
                 Some((at, words)) => {
-                    let minutes = NOT_AGAIN.as_secs() / 60;
+                    let minutes = DENIAL_COOLDOWN.as_secs() / 60;
                     let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("the user denied this at {at}"));
                     let words = words.map(|w| format!("The user said: \"{w}\". ")).unwrap_or_default();
                     Verdict::Deny(refusal.hint(format!(
@@ -220,7 +220,7 @@ impl CommitLoop {
             Some(found) => Some(found),
             None => self.reader.by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
         };
-        match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY) {
+        match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY_KEY_LIFETIME) {
             None => Ok(None),
             Some((task, old, _)) if old.body == new.body => {
                 Ok(Some(AskOutcome { task, denied: None, state: None, joined: false }))

@@ -41,14 +41,14 @@ use countersign_store::{output::StreamGaps, stream::TaskStream};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::oneshot, task::JoinSet};
 
-const LINES: usize = 8 * 1024;
+const READ_BYTES: usize = 8 * 1024;
 /// How much a late viewer of a task without a terminal is shown of each stream: lines, and bytes at most.
 const TAIL_LINES: u64 = 100;
 const TAIL_BYTES: u64 = 64 * 1024;
 /// A viewer that is further behind gets the screen instead.
-const FAR_BEHIND: u64 = 1024 * 1024;
-const HEARTBEAT: Duration = Duration::from_secs(15);
-const LARGEST_MESSAGE: usize = 128 * 1024;
+const MAX_LAG_BYTES: u64 = 1024 * 1024;
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+const MAX_MESSAGE_BYTES: usize = 128 * 1024;
 
 pub(crate) async fn attach(
     State(front): Shared,
@@ -74,7 +74,7 @@ pub(crate) async fn attach(
         Refusal::new(RefusalCode::BadRequest, format!("this path needs a WebSocket: {e}"))
             .hint("use `csn attach`, or /tasks/{id}/events for server-sent events")
     })?;
-    let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).max_frame_size(LARGEST_MESSAGE);
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let stream = ops.records.stream(task, 0);
         let mut viewer = AttachedViewer {
@@ -157,7 +157,7 @@ impl AttachedViewer {
     async fn run(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
         let mut notifications = self.ops.registry.subscribe(self.task);
         self.begin(after).await?;
-        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             if !self.ops.still_admits(&self.caller) {
@@ -200,7 +200,7 @@ impl AttachedViewer {
             return Ok(());
         }
         let from = self.stream.next_seq();
-        let lines = self.ops.records.next(&mut self.stream, LINES)?;
+        let lines = self.ops.records.next(&mut self.stream, READ_BYTES)?;
         self.read.extend(lines.into_iter().map(|(_, line)| line));
         if self.read.is_empty() {
             self.over = self.ops.records.ended_before(self.task, from)?;
@@ -218,7 +218,7 @@ impl AttachedViewer {
         let Some(offset) = first else { return Ok(false) };
         let state = self.ops.records.state(self.task)?;
         let end = state.io.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
-        Ok(end.saturating_sub(offset.max(self.drawn)) > FAR_BEHIND)
+        Ok(end.saturating_sub(offset.max(self.drawn)) > MAX_LAG_BYTES)
     }
 
     async fn tell(&mut self, event: &AttachEvent) -> Result<(), DetachCause> {

@@ -22,7 +22,7 @@ use countersign_model::{CredentialScope, DaemonState, DisplaySafe, Refusal, Refu
 use std::{sync::Arc, time::Duration};
 
 /// How long a request waits for a daemon that is starting.
-const COMING_UP: Duration = Duration::from_secs(30);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The other end of a connection.
 #[derive(Clone)]
@@ -164,7 +164,7 @@ async fn serves(ops: &Ops, route: &Route) -> Result<(), Refusal> {
     }
     let mut state = ops.state.subscribe();
     let up = |s: &DaemonState| !matches!(s, DaemonState::Boot | DaemonState::Recovering | DaemonState::Ready);
-    let now = match tokio::time::timeout(COMING_UP, state.wait_for(up)).await {
+    let now = match tokio::time::timeout(STARTUP_TIMEOUT, state.wait_for(up)).await {
         Ok(Ok(state)) => *state,
         _ => {
             let refusal = Refusal::new(RefusalCode::Draining, "the daemon has not finished starting");

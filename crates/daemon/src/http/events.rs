@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     ops::{ApiResult, Ops},
     records::{EventBatch, OutputChunk},
-    shims::registry::SETTLED,
+    shims::registry::SETTLED_NOTIFICATION,
 };
 use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -28,14 +28,14 @@ use std::{collections::VecDeque, fmt::Write as _, str::FromStr, sync::Arc, time:
 use tokio::sync::{mpsc, watch};
 
 /// How often a comment is sent, so that idle connections are not closed.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// How much of the journal is read at a time, and how much is sent.
-const LINES: usize = 8 * 1024;
-const PIECE: usize = 16 * 1024;
+const READ_BYTES: usize = 8 * 1024;
+const BATCH_BYTES: usize = 16 * 1024;
 /// Up to this many readers wake for every notification; each further one lengthens the pause of all.
-const FEW: usize = 8;
-const PAUSE_EACH: Duration = Duration::from_micros(500);
-const PAUSE_MOST: Duration = Duration::from_millis(100);
+const READERS_WITHOUT_PAUSE: usize = 8;
+const PAUSE_PER_READER: Duration = Duration::from_micros(500);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// The last event that a reader has seen: the number of its record and, if a view makes several events of one record,
 /// its index among them.
@@ -187,7 +187,7 @@ impl EventReader {
                     } else {
                         self.let_the_task_work(&mut notifications).await;
                     },
-                    () = tokio::time::sleep(HEARTBEAT) => {
+                    () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         if send.send(Bytes::from_static(b": \n\n")).await.is_err() {
                             return;
                         }
@@ -212,7 +212,7 @@ impl EventReader {
             tokio::select! {
                 () = tokio::time::sleep_until(due) => return true,
                 () = send.closed() => return false,
-                () = tokio::time::sleep(HEARTBEAT) => drop(send.send(Bytes::from_static(b": \n\n")).await),
+                () = tokio::time::sleep(HEARTBEAT_INTERVAL) => drop(send.send(Bytes::from_static(b": \n\n")).await),
             }
         }
     }
@@ -221,9 +221,9 @@ impl EventReader {
     /// reported immediately.
     async fn let_the_task_work(&self, notifications: &mut watch::Receiver<u64>) {
         let listeners = self.ops.registry.listeners(self.task);
-        if listeners > FEW {
-            let pause = (PAUSE_EACH * u32::try_from(listeners).unwrap_or(u32::MAX)).min(PAUSE_MOST);
-            let _ = tokio::time::timeout(pause, notifications.wait_for(|rings| *rings == SETTLED)).await;
+        if listeners > READERS_WITHOUT_PAUSE {
+            let pause = (PAUSE_PER_READER * u32::try_from(listeners).unwrap_or(u32::MAX)).min(MAX_PAUSE);
+            let _ = tokio::time::timeout(pause, notifications.wait_for(|rings| *rings == SETTLED_NOTIFICATION)).await;
         }
     }
 
@@ -254,14 +254,14 @@ impl EventReader {
                 let skipped = self.stream.skip_to(self.next_seq);
                 skipped.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the journal cannot be read: {e}")))?;
             }
-            self.read = self.ops.records.next(&mut self.stream, LINES)?.into();
+            self.read = self.ops.records.next(&mut self.stream, READ_BYTES)?.into();
         }
         Ok(())
     }
 
     fn render(&mut self) -> ApiResult<EventBatch> {
         self.fill()?;
-        let most = if self.pace.is_some() { 1 } else { PIECE };
+        let most = if self.pace.is_some() { 1 } else { BATCH_BYTES };
         let (mut out, mut ended, mut next_seq) = (String::new(), false, self.next_seq);
         while out.len() < most
             && let Some((seq, line)) = self.read.pop_front()
@@ -365,7 +365,7 @@ impl EventReader {
     fn folded(&self, record: &Record) -> ApiResult<Option<TaskState>> {
         let (mut stream, mut state) = (self.ops.records.stream(self.task, 0), None::<TaskState>);
         loop {
-            let lines = self.ops.records.next(&mut stream, LINES)?;
+            let lines = self.ops.records.next(&mut stream, READ_BYTES)?;
             if lines.is_empty() {
                 return Ok(state);
             }

@@ -20,14 +20,14 @@ use std::{
 };
 use tokio::sync::{Semaphore, mpsc};
 
-const HEARTBEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// How many decisions are read at a time at most, and at how many bytes a batch is complete. Each reader that does not
 /// read holds one batch, and nothing more.
-const LINES: u32 = 64;
-const PIECE: usize = 4 * 1024;
+const MAX_BATCH_DECISIONS: u32 = 64;
+const BATCH_BYTES: usize = 4 * 1024;
 
 /// How many readers read at the same time: each takes a connection to the ledger, and many would take all threads.
-static READING: Semaphore = Semaphore::const_new(4);
+static READ_SLOTS: Semaphore = Semaphore::const_new(4);
 
 #[derive(Clone, Copy, PartialEq)]
 enum FeedSelection {
@@ -157,7 +157,7 @@ impl FeedReader {
             head.borrow_and_update();
             roster.borrow_and_update();
             // On its own thread: reading a long history must not delay requests.
-            let turn = READING.acquire().await?;
+            let turn = READ_SLOTS.acquire().await?;
             let at = Arc::clone(self);
             let piece = tokio::task::spawn_blocking(move || at.read(after, lines)).await?.map_err(|_| FeedClosed)?;
             drop(turn);
@@ -178,7 +178,7 @@ impl FeedReader {
                 changed = head.changed() => changed?,
                 changed = roster.changed() => changed?,
                 () = send.closed() => return Ok(()),
-                () = tokio::time::sleep(HEARTBEAT) => send.send(Bytes::from_static(b": still here\n\n")).await?,
+                () = tokio::time::sleep(HEARTBEAT_INTERVAL) => send.send(Bytes::from_static(b": still here\n\n")).await?,
             }
         }
     }
@@ -187,11 +187,12 @@ impl FeedReader {
         let Self { ops, caller, wants } = self;
         let batch = ops.records.ledger(|r| r.after(after, lines))?;
         let more = batch.len() == lines as usize;
-        let mut piece = FeedBatch { text: String::new(), last: after, more, next: (2 * lines).min(LINES) };
+        let mut piece =
+            FeedBatch { text: String::new(), last: after, more, next: (2 * lines).min(MAX_BATCH_DECISIONS) };
         // Decisions about one task are often consecutive.
         let mut seen: HashMap<TaskId, bool> = HashMap::new();
         for (told, (n, task, line)) in (1..).zip(batch) {
-            if piece.text.len() >= PIECE {
+            if piece.text.len() >= BATCH_BYTES {
                 (piece.more, piece.next) = (true, told);
                 break;
             }

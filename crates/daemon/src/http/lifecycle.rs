@@ -29,7 +29,7 @@ pub(crate) async fn listen(
     MaybePayload(body): MaybePayload<ListenBody>,
 ) -> HttpResult<Json<ListenResponse>> {
     caller.may(CredentialScope::Admin)?;
-    let wanted = body.tcp.unwrap_or(tcp::DEFAULT);
+    let wanted = body.tcp.unwrap_or(tcp::DEFAULT_ADDRESS);
     Ok(Json(ListenResponse { tcp: tcp::open(&front, wanted).await? }))
 }
 

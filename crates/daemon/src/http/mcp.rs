@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 
 /// The header with the id of a conversation over HTTP.
-const CONVERSATION: &str = "mcp-session-id";
+const SESSION_ID_HEADER: &str = "mcp-session-id";
 
 /// The route for MCP over HTTP, as a service of its own.
 pub(super) fn router(front: &Arc<HttpState>) -> Router {
@@ -33,7 +33,7 @@ pub(super) fn router(front: &Arc<HttpState>) -> Router {
 
 /// A conversation over HTTP belongs to the credential that began it; it does not exist for others.
 async fn bound(State(front): Shared, caller: Caller, request: Request, next: Next) -> Response {
-    let named = |headers: &HeaderMap| headers.get(CONVERSATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let named = |headers: &HeaderMap| headers.get(SESSION_ID_HEADER).and_then(|v| v.to_str().ok()).map(str::to_owned);
     if let Some(id) = named(request.headers())
         && !front.mcp.has(&caller, &id)
     {

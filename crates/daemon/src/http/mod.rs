@@ -57,7 +57,7 @@ impl HttpState {
         routes::router()
             .fallback(nowhere)
             .method_not_allowed_fallback(not_that_way)
-            .layer(DefaultBodyLimit::max(server::MAX_BODY as usize))
+            .layer(DefaultBodyLimit::max(server::MAX_BODY_BYTES as usize))
             .with_state(Arc::clone(self))
             .merge(mcp::router(self))
             .layer(door)

@@ -219,15 +219,15 @@ fn operation_id(route: &Route) -> String {
 mod tests {
     use super::*;
 
-    const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    const STORED_DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
 
     #[test]
     fn the_document_in_the_tree_is_the_one_that_is_served() {
         let now = text();
         if std::env::var_os("COUNTERSIGN_WRITE_OPENAPI").is_some() {
-            std::fs::write(KEPT, &now).unwrap();
+            std::fs::write(STORED_DOCUMENT, &now).unwrap();
         }
-        let kept = std::fs::read_to_string(KEPT).unwrap_or_default();
+        let kept = std::fs::read_to_string(STORED_DOCUMENT).unwrap_or_default();
         assert!(
             kept == now,
             "docs/openapi.json differs: COUNTERSIGN_WRITE_OPENAPI=1 cargo test -p countersign-daemon openapi writes it"

@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 /// The media type of a signed envelope.
 pub(crate) const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
 /// The media type of decisions, one line each.
-pub(crate) const LINES: &str = "application/x-ndjson";
+pub(crate) const NDJSON: &str = "application/x-ndjson";
 
 pub(crate) async fn list(
     State(front): Shared,
@@ -83,7 +83,7 @@ pub(crate) async fn artifact(
 ) -> HttpResult<Response> {
     let (digest, found) = receipts::artifact(&front.ops, &caller, &digest).await?;
     Ok(match found {
-        ArtifactBytes::Decisions(bytes) => served(&headers, digest, bytes.len() as u64, LINES, |start, end| {
+        ArtifactBytes::Decisions(bytes) => served(&headers, digest, bytes.len() as u64, NDJSON, |start, end| {
             Body::from(bytes.slice(start as usize..end as usize))
         }),
         ArtifactBytes::File { file, bytes } => {
@@ -94,18 +94,18 @@ pub(crate) async fn artifact(
 
 /// A part of a file, piece by piece.
 fn piecewise(file: File, start: u64, end: u64) -> Body {
-    const PIECE: u64 = 256 * 1024;
+    const PIECE_BYTES: u64 = 256 * 1024;
     let (send, receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
     tokio::task::spawn_blocking(move || {
         let mut at = start;
         while at < end {
-            let mut piece = vec![0; usize::try_from(PIECE.min(end - at)).unwrap_or(0)];
+            let mut piece = vec![0; usize::try_from(PIECE_BYTES.min(end - at)).unwrap_or(0)];
             let read = file.read_exact_at(&mut piece, at).map(|()| Bytes::from(piece));
             let failed = read.is_err();
             if send.blocking_send(read).is_err() || failed {
                 return;
             }
-            at += PIECE.min(end - at);
+            at += PIECE_BYTES.min(end - at);
         }
     });
     pieces(receive)

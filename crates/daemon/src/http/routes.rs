@@ -340,7 +340,7 @@ pub(crate) static ROUTES: &[Route] = &[
         .answers(&[other(200, ENVELOPE)])
         .by(|| routing::post(receipts::head)),
     get("/artifacts/{digest}", Observe, "Get the bytes that a receipt covers")
-        .answers(&[other(200, BYTES), other(200, receipts::LINES), other(206, BYTES), NOT_MODIFIED])
+        .answers(&[other(200, BYTES), other(200, receipts::NDJSON), other(206, BYTES), NOT_MODIFIED])
         .refuses(&[404, 410, 416])
         .by(|| routing::get(receipts::artifact)),
     get("/keys", Observe, "List the keys that receipts are signed with")
@@ -423,7 +423,7 @@ pub(crate) static ROUTES: &[Route] = &[
 
 /// The rows for requests outside of the table. Only recognised callers are told that a path does not exist, and only
 /// the owner for methods that change something. A public path tells everyone which methods it supports.
-static NOWHERE: [Route; 3] = [get("", Observe, ""), post("", Admin, ""), get("", Observe, "").public()];
+static UNLISTED_ROUTES: [Route; 3] = [get("", Observe, ""), post("", Admin, ""), get("", Observe, "").public()];
 
 /// The row of a request; `path` is the path that it matched.
 pub(crate) fn find(method: &Method, path: Option<&str>) -> &'static Route {
@@ -432,9 +432,9 @@ pub(crate) fn find(method: &Method, path: Option<&str>) -> &'static Route {
     let mut there = ROUTES.iter().filter(|route| Some(route.path) == path).peekable();
     known.unwrap_or_else(|| match *method {
         // The path exists but not with this method; recognised callers are told so.
-        _ if there.peek().is_some() => &NOWHERE[if there.any(|r| r.access == Access::Public) { 2 } else { 0 }],
-        Method::GET => &NOWHERE[0],
-        _ => &NOWHERE[1],
+        _ if there.peek().is_some() => &UNLISTED_ROUTES[if there.any(|r| r.access == Access::Public) { 2 } else { 0 }],
+        Method::GET => &UNLISTED_ROUTES[0],
+        _ => &UNLISTED_ROUTES[1],
     })
 }
 

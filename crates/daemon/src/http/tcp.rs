@@ -10,7 +10,7 @@ use std::{
 use tokio::net::TcpListener;
 
 /// The default address.
-pub(crate) const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7311);
+pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7311);
 
 /// Starts the listener once and returns its address. A second call with the same address returns it again.
 pub(crate) async fn open(front: &Arc<HttpState>, wanted: SocketAddr) -> Result<SocketAddr, Refusal> {

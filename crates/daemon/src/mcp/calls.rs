@@ -20,9 +20,9 @@ use countersign_model::{
 use serde_json::{Map, Value, json};
 
 /// The default size of a list page.
-const PAGE: u32 = 20;
+const DEFAULT_PAGE_ITEMS: u32 = 20;
 /// How long a receipt is waited for: it is made a moment after the task ends.
-const RECEIPT_WITHIN_MS: u64 = 5000;
+const RECEIPT_WAIT_MS: u64 = 5000;
 
 pub(super) fn is_id(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -55,16 +55,16 @@ pub(super) async fn simple(
 }
 
 /// Two arguments of `task_output` have shorter names than the fields of the query.
-const OUTPUT_NAMES: [(&str, &str); 2] = [("offset", "offset_bytes"), ("tail", "tail_lines")];
+const OUTPUT_ARGUMENT_FIELDS: [(&str, &str); 2] = [("offset", "offset_bytes"), ("tail", "tail_lines")];
 
 fn output_query(mut args: Map<String, Value>) -> Result<OutputQuery, Refusal> {
-    for (name, field) in OUTPUT_NAMES {
+    for (name, field) in OUTPUT_ARGUMENT_FIELDS {
         if let Some(value) = args.remove(name) {
             args.insert(field.to_owned(), value);
         }
     }
     parse_query(args).map_err(|mut refusal| {
-        for (name, field) in OUTPUT_NAMES {
+        for (name, field) in OUTPUT_ARGUMENT_FIELDS {
             refusal.message = refusal.message.replace(&format!("`{field}`"), &format!("`{name}`"));
         }
         refusal
@@ -83,7 +83,7 @@ async fn call(
     Ok(Some(match name {
         "task_list" => {
             let mut query: TaskQuery = parse_query(args)?;
-            query.limit.get_or_insert(PAGE);
+            query.limit.get_or_insert(DEFAULT_PAGE_ITEMS);
             let page = ops::tasks::list(ops, caller, query).await?;
             json!({"tasks": page.tasks.iter().map(summary).collect::<Vec<_>>(), "next": page.next})
         }
@@ -108,7 +108,7 @@ async fn call(
         }
         "task_cancel" => applied(ops::control::cancel(ops, caller, task, parse_arguments::<CancelBody>(args)?).await?),
         "receipt_get" => {
-            let wait = WaitQuery { wait_ms: Some(RECEIPT_WITHIN_MS) };
+            let wait = WaitQuery { wait_ms: Some(RECEIPT_WAIT_MS) };
             let envelope = ops::receipts::of_task(ops, caller, task, wait).await?;
             // The contents of the receipt, beside the signed bytes.
             let payload = STANDARD.decode(&envelope.payload).unwrap_or_default();

@@ -16,12 +16,12 @@ use tokio::{
 };
 
 /// How many calls of one connection may be open.
-const MOST_CALLS: usize = 64;
+const MAX_OPEN_CALLS: usize = 64;
 /// A longer line ends the connection.
-const LONGEST: u64 = 8 * 1024 * 1024;
-const BETWEEN: usize = 64 * 1024;
+const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
+const PIPE_BYTES: usize = 64 * 1024;
 /// The JSON-RPC code of a refused request.
-const REFUSED: i64 = -32600;
+const REFUSED_REQUEST_CODE: i64 = -32600;
 
 /// Calls that have arrived and whose replies have not been sent.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl OpenCalls {
         if !(id.is_string() || id.is_i64() || id.is_u64()) {
             return Err("an id must be a string or an integer");
         }
-        if self.ids.len() + self.cancelled.len() >= MOST_CALLS {
+        if self.ids.len() + self.cancelled.len() >= MAX_OPEN_CALLS {
             return Err("too many open calls; read some replies first");
         }
         self.ids.insert(id.to_string()).then_some(()).ok_or("a call with this id is already open")
@@ -75,7 +75,7 @@ impl OpenCalls {
 
 /// The protocol's end of a connection. It closes when either side disconnects.
 pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> DuplexStream {
-    let (inner, ours) = tokio::io::duplex(BETWEEN);
+    let (inner, ours) = tokio::io::duplex(PIPE_BYTES);
     let (from, to) = tokio::io::split(stream);
     let (answers, calls) = tokio::io::split(ours);
     let open = Arc::new(Mutex::new(OpenCalls::default()));
@@ -94,8 +94,8 @@ pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'stat
 /// The next line with its line break; none at the end, or if the line is too long.
 async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
     line.clear();
-    let read = from.take(LONGEST).read_until(b'\n', line).await;
-    (read.is_ok_and(|n| n > 0) && (line.len() as u64) < LONGEST).then_some(())
+    let read = from.take(MAX_LINE_BYTES).read_until(b'\n', line).await;
+    (read.is_ok_and(|n| n > 0) && (line.len() as u64) < MAX_LINE_BYTES).then_some(())
 }
 
 /// Passes calls in while there are free slots. Without one a call is refused immediately: the reply to an elicitation
@@ -136,7 +136,7 @@ async fn inwards_all(
 
 fn refused(id: &Value, why: &str) -> String {
     let id = if id.is_string() || id.is_number() { id } else { &Value::Null };
-    let error = serde_json::json!({"code": REFUSED, "message": why});
+    let error = serde_json::json!({"code": REFUSED_REQUEST_CODE, "message": why});
     format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
 
@@ -201,15 +201,15 @@ mod tests {
     async fn who_takes_no_answers_gets_no_more_calls_in() {
         let (mut to_house, mut from_house, mut said, mut heard) = connected().await;
         let call = |n: usize| json!({"jsonrpc": "2.0", "id": n, "method": "tools/list"});
-        for n in 0..=MOST_CALLS {
+        for n in 0..=MAX_OPEN_CALLS {
             say(&mut to_house, call(n)).await;
         }
-        for n in 0..MOST_CALLS {
+        for n in 0..MAX_OPEN_CALLS {
             assert_eq!(hear(&mut heard).await["id"], n);
         }
         // The call beyond the limit is refused immediately, and the message after it gets through.
         let refused = hear(&mut from_house).await;
-        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MOST_CALLS), &json!(REFUSED)));
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MAX_OPEN_CALLS), &json!(REFUSED_REQUEST_CODE)));
         say(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
         assert_eq!(hear(&mut heard).await["id"], "ours");
         // A reply frees a slot. A cancelled call keeps its slot until the client reads another message.
@@ -228,7 +228,7 @@ mod tests {
         let (mut to_house, mut from_house, _said, _heard) = connected().await;
         for bad in [json!(0.5), json!([1]), json!({"a": 1}), json!(true)] {
             say(&mut to_house, json!({"id": bad, "method": "ping"})).await;
-            assert_eq!(hear(&mut from_house).await["error"]["code"], REFUSED);
+            assert_eq!(hear(&mut from_house).await["error"]["code"], REFUSED_REQUEST_CODE);
         }
     }
 }

@@ -31,13 +31,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The key of the elicitation in a call that returns with an answer.
-const QUESTION: &str = "approval";
+const QUESTION_KEY: &str = "approval";
 /// The field of the choice in a form.
-const DECISION: &str = "decision";
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const LARGEST_BODY: usize = 4 * 1024 * 1024;
+const DECISION_FIELD: &str = "decision";
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum length of a label; what a client reports about itself may be longer.
-const LONGEST_LABEL: usize = 200;
+const MAX_LABEL_BYTES: usize = 200;
 
 /// A service as an rmcp server.
 pub(crate) struct ProtocolServer<O>(pub(crate) Arc<O>);
@@ -53,8 +53,8 @@ pub fn over_http<S: ServerHandler + Send + Sync + 'static>(
 ) -> HttpService<S> {
     // Authentication checks host and origin as well.
     let config = StreamableHttpServerConfig::default()
-        .with_sse_keep_alive(Some(KEEP_ALIVE))
-        .with_max_request_body_bytes(LARGEST_BODY)
+        .with_sse_keep_alive(Some(KEEP_ALIVE_INTERVAL))
+        .with_max_request_body_bytes(MAX_BODY_BYTES)
         .with_allowed_hosts(["localhost", "127.0.0.1", "[::1]", "countersign"])
         .with_allowed_origins(origins.iter().copied())
         .enforce_origin_validation();
@@ -105,7 +105,7 @@ impl<O: McpService> ServerHandler for ProtocolServer<O> {
             CallOutcome::Done(done) => Ok(result(done).into()),
             CallOutcome::Ask { question, state } => {
                 let request = InputRequest::Elicitation(ElicitRequest::new(form(&question, true)?));
-                let requests = [(QUESTION.to_owned(), request)].into_iter().collect();
+                let requests = [(QUESTION_KEY.to_owned(), request)].into_iter().collect();
                 Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
             }
             CallOutcome::Unknown => {
@@ -200,7 +200,7 @@ fn who(context: &RequestContext<RoleServer>) -> Option<Caller> {
 
 /// What a client reports about itself and a call: untrusted, and recorded as such.
 fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
-    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL / 4).collect::<String>();
+    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(MAX_LABEL_BYTES / 4).collect::<String>();
     let client = context.client_info().map(|c| ("mcp.client", short(format!("{} {}", c.name, c.version))));
     let meta = serde_json::to_value(&context.meta).unwrap_or_default();
     let named = [("claudecode/toolUseId", "tool_use_id"), ("callId", "call_id"), ("traceparent", "traceparent")];
@@ -212,14 +212,14 @@ fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
 /// of its elicitation is ignored, and the person is asked again.
 fn returned(request: &CallToolRequestParams) -> Option<RetryAnswer> {
     let state = request.request_state.as_ref()?;
-    let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION));
+    let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION_KEY));
     let answer = answer.and_then(|value| serde_json::from_value::<ElicitResult>(value.clone()).ok());
     Some(RetryAnswer { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) })
 }
 
 fn chosen(answer: &ElicitResult) -> Option<Choice> {
     match answer.action {
-        ElicitationAction::Accept => answer.content.as_ref()?.get(DECISION)?.as_str()?.parse().ok(),
+        ElicitationAction::Accept => answer.content.as_ref()?.get(DECISION_FIELD)?.as_str()?.parse().ok(),
         _ => None,
     }
 }
@@ -235,7 +235,7 @@ fn form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, Err
         decision["enum"] = choices.iter().map(|c| c.as_str()).collect();
         decision["enumNames"] = choices.iter().map(|c| c.label()).collect();
     }
-    let schema = json!({"type": "object", "required": [DECISION], "properties": {DECISION: decision}});
+    let schema = json!({"type": "object", "required": [DECISION_FIELD], "properties": {DECISION_FIELD: decision}});
     let schema: ElicitationSchema =
         serde_json::from_value(schema).map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
     Ok(ElicitRequestParams::FormElicitationParams {

@@ -123,7 +123,7 @@ pub(crate) struct DaemonTools {
 }
 
 /// How many tasks of one connection are remembered.
-const MOST_ASKED: usize = 1024;
+const MAX_REQUESTED_TASKS: usize = 1024;
 
 impl DaemonTools {
     pub(crate) fn new(ops: Arc<Ops>, connections: Arc<Connections>, connected: Option<Caller>, speaks: bool) -> Self {
@@ -134,7 +134,7 @@ impl DaemonTools {
     pub(super) fn asks_for(&self, task: TaskId) {
         let mut asked = lock(&self.asked);
         asked.push_back(task);
-        if asked.len() > MOST_ASKED {
+        if asked.len() > MAX_REQUESTED_TASKS {
             asked.pop_front();
         }
     }

@@ -23,14 +23,14 @@ use serde_json::{Map, Value, json};
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 /// How long a call waits by default.
-const WAIT_S: u64 = 50;
-const LONGEST_WAIT_S: u64 = 3600;
+const DEFAULT_WAIT_S: u64 = 50;
+const MAX_WAIT_S: u64 = 3600;
 /// How often progress is reported: at most twice a second.
-const PROGRESS: Duration = Duration::from_millis(500);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// The most that one read of a resource returns.
-const LARGEST_READ: u64 = 64 * 1024;
+const MAX_READ_BYTES: u64 = 64 * 1024;
 /// A longer command is not shown in an elicitation.
-const LONGEST_SHOWN: usize = 600;
+const MAX_QUESTION_BYTES: usize = 600;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -115,9 +115,9 @@ impl McpService for DaemonTools {
             let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
             value.map(|v| v.parse::<u64>().map_err(|_| unknown())).transpose()
         };
-        let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(LARGEST_READ));
+        let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?.unwrap_or(MAX_READ_BYTES));
         let stream: StreamName = serde_json::from_value(json!(what)).map_err(|_| unknown())?;
-        let max = length.clamp(1, LARGEST_READ);
+        let max = length.clamp(1, MAX_READ_BYTES);
         let query = OutputQuery {
             stream: Some(stream),
             offset_bytes: Some(offset),
@@ -289,7 +289,7 @@ impl DaemonTools {
                 }
             };
             tokio::select! {
-                waited = self.ops.records.wait_for(task, PROGRESS.min(left)) => {
+                waited = self.ops.records.wait_for(task, PROGRESS_INTERVAL.min(left)) => {
                     waited?;
                 }
                 choice = answer => {
@@ -318,7 +318,7 @@ impl DaemonTools {
             return None;
         }
         // The whole command must fit; otherwise another surface shows it.
-        let message = CardView::from_approval(&Approval::from_task(state)?).in_one_line(LONGEST_SHOWN)?;
+        let message = CardView::from_approval(&Approval::from_task(state)?).in_one_line(MAX_QUESTION_BYTES)?;
         Some(Elicitation { message, choices: vec![Choice::Once, Choice::Deny] })
     }
 
@@ -441,7 +441,7 @@ impl Drop for CancelGuard {
 }
 
 fn waits(asked: Option<u64>) -> Duration {
-    Duration::from_secs(asked.unwrap_or(WAIT_S).min(LONGEST_WAIT_S))
+    Duration::from_secs(asked.unwrap_or(DEFAULT_WAIT_S).min(MAX_WAIT_S))
 }
 
 fn done(structured: Value) -> CallOutcome {

@@ -19,8 +19,8 @@ use countersign_model::{
 use countersign_store::{InBandAnswers, clock};
 use std::{collections::HashMap, sync::Arc};
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 500;
+const DEFAULT_PAGE_ITEMS: usize = 100;
+const MAX_PAGE_ITEMS: usize = 500;
 /// The most that a person may write with a denial.
 const MAX_WORDS_BYTES: usize = 4096;
 /// The shortest prefix of an id: an unset variable must not name the only approval there is.
@@ -55,7 +55,7 @@ pub(crate) fn with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
 /// The waiting approvals with a card, oldest first; or all approvals, newest first.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ApprovalQuery) -> ApiResult<ApprovalPage> {
     caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || page(&ops, &caller, query, limit)).await?
 }

@@ -12,7 +12,7 @@ use countersign_store::output::StreamGaps;
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
-const LINES: usize = 64 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 
 /// The recording of a task, piece by piece.
 pub(crate) async fn cast(
@@ -64,7 +64,7 @@ fn record(
         cast
     };
     loop {
-        let lines = ops.records.next(&mut stream, LINES).map_err(io::Error::other)?;
+        let lines = ops.records.next(&mut stream, READ_BYTES).map_err(io::Error::other)?;
         if lines.is_empty() {
             break;
         }

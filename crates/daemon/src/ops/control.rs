@@ -4,7 +4,7 @@
 use super::{
     ApiResult, OnceKey, Ops,
     intake::{MAX_TEXT_BYTES, no_placeholder},
-    screen::CLOSING,
+    screen::SETTLE_TIMEOUT,
 };
 use crate::{caller::Caller, facts};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -177,7 +177,7 @@ async fn operate(
 async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim + Send + 'static) -> ApiResult<u64> {
     match ops.registry.operate(task, request).await {
         Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
-            ops.records.wait_for(task, CLOSING).await?;
+            ops.records.wait_for(task, SETTLE_TIMEOUT).await?;
             open(ops, task)?;
             Err(refusal.into())
         }

@@ -16,8 +16,8 @@ use countersign_redact::text_by_shape;
 use countersign_store::{clock, world};
 use std::sync::Arc;
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 500;
+const DEFAULT_PAGE_ITEMS: usize = 100;
+const MAX_PAGE_ITEMS: usize = 500;
 
 /// A grant, with its text for people.
 fn shown(grant: Grant) -> GrantView {
@@ -28,7 +28,7 @@ fn shown(grant: Grant) -> GrantView {
 /// The valid grants, newest first.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> ApiResult<GrantPage> {
     caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let (roster, caller) = (ops.records.roster(), caller.clone());
     let page = move |register: &Register| {
         let now = clock::now();

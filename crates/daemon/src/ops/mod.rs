@@ -184,8 +184,8 @@ impl Ops {
     }
 
     /// Waits for at most this time until every settled task has its receipt.
-    pub(crate) async fn sealed_so_far(&self, patience: Duration) {
-        let _ = tokio::time::timeout(patience, self.sealer.barrier()).await;
+    pub(crate) async fn sealed_so_far(&self, timeout: Duration) {
+        let _ = tokio::time::timeout(timeout, self.sealer.barrier()).await;
     }
 
     /// Waits until the commit loop has processed all earlier calls; returns the tasks that run.

@@ -14,9 +14,9 @@ use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
 /// The most that one reply holds, whatever the query says.
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
-const USUAL_BYTES: u64 = 64 * 1024;
-const USUAL_LINES: u64 = 1000;
+const MAX_REPLY_BYTES: u64 = 4 * 1024 * 1024;
+const DEFAULT_REPLY_BYTES: u64 = 64 * 1024;
+const DEFAULT_LINES: u64 = 1000;
 
 /// Bytes that arrive piece by piece.
 pub(crate) type ByteStream = mpsc::Receiver<io::Result<Bytes>>;
@@ -90,7 +90,7 @@ pub(crate) async fn read_range(
     let at = Arc::clone(ops);
     let total = crate::blocking(move || total(&at, task, stream)).await??;
     let Some((start, end)) = range.of(total) else { return Ok(RangeResult::Unsatisfiable { total }) };
-    let max = query.max_bytes.unwrap_or(MAX_BYTES).min(end - start);
+    let max = query.max_bytes.unwrap_or(MAX_REPLY_BYTES).min(end - start);
     let query = OutputQuery { stream: Some(stream), offset_bytes: Some(start), max_bytes: Some(max), ..query };
     Ok(RangeResult::Slice(slice(ops, task, stream, query).await?))
 }
@@ -123,7 +123,7 @@ fn send_all(ops: &Ops, state: &TaskState, stream: StreamName, total: u64, send: 
             if let Some(gap) = reading.gap(stream).filter(|gap| gap.offset == offset) {
                 offset = gap.end();
             }
-            reading.bytes(stream, offset, MAX_BYTES.min(total - offset))
+            reading.bytes(stream, offset, MAX_REPLY_BYTES.min(total - offset))
         };
         // Bytes that do not match their digest end the reply early, which every client treats as an error.
         let bytes = read().map_err(io::Error::other);
@@ -169,7 +169,7 @@ pub(crate) fn stream_of(mode: Mode, stream: StreamName) -> Result<StreamName, Re
 async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
     let by_line = query.line.is_some() || query.lines.is_some() || query.tail_lines.is_some();
     // Reading a chunk or two is quicker than switching threads; more may take a while and must not block others.
-    let small = !by_line && query.max_bytes.is_none_or(|max| max <= USUAL_BYTES);
+    let small = !by_line && query.max_bytes.is_none_or(|max| max <= DEFAULT_REPLY_BYTES);
     if small && ops.records.output_is_free(task) {
         return cut(ops, task, stream, query);
     }
@@ -192,12 +192,12 @@ fn cut(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiRe
     let (start, end) = if let Some(tail) = query.tail_lines {
         (reading.tail(stream, tail)?, total)
     } else if query.line.is_some() || query.lines.is_some() {
-        reading.lines(stream, query.line.unwrap_or(1), query.lines.unwrap_or(USUAL_LINES))?
+        reading.lines(stream, query.line.unwrap_or(1), query.lines.unwrap_or(DEFAULT_LINES))?
     } else {
         let start = query.offset_bytes.unwrap_or(0);
-        (start, start.saturating_add(query.max_bytes.unwrap_or(USUAL_BYTES)).min(total.max(start)))
+        (start, start.saturating_add(query.max_bytes.unwrap_or(DEFAULT_REPLY_BYTES)).min(total.max(start)))
     };
-    let most = query.max_bytes.unwrap_or(MAX_BYTES).min(MAX_BYTES);
+    let most = query.max_bytes.unwrap_or(MAX_REPLY_BYTES).min(MAX_REPLY_BYTES);
     let bytes = reading.bytes(stream, start, (end - start).min(most))?;
     Ok(StreamSlice { bytes, start, end, total, complete, gap: reading.gap(stream) })
 }

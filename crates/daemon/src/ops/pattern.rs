@@ -5,11 +5,11 @@ use regex::bytes::{Regex, RegexBuilder};
 use std::collections::VecDeque;
 
 /// A longer line is searched in parts; a match across two of them is not found.
-const LONGEST_LINE: usize = 1024 * 1024;
+const MAX_LINE_BYTES: usize = 1024 * 1024;
 /// How much of a line is shown.
-const EXCERPT: usize = 512;
+const MAX_EXCERPT_BYTES: usize = 512;
 /// How much memory a pattern may take.
-const PATTERN_MEMORY: usize = 4 * 1024 * 1024;
+const MAX_PATTERN_MEMORY_BYTES: usize = 4 * 1024 * 1024;
 
 /// Why a pattern cannot be searched for.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ impl SearchPattern {
         }
         let source = if regex { pattern.to_owned() } else { regex::escape(pattern) };
         let mut builder = RegexBuilder::new(&source);
-        let built = builder.case_insensitive(ignore_case).multi_line(true).size_limit(PATTERN_MEMORY).build();
+        let built = builder.case_insensitive(ignore_case).multi_line(true).size_limit(MAX_PATTERN_MEMORY_BYTES).build();
         Ok(Self::Regex(Box::new(built?)))
     }
 
@@ -189,7 +189,7 @@ impl<'p> Search<'p> {
         let whole = match memchr::memrchr(b'\n', bytes) {
             _ if last => bytes.len(),
             Some(end) => end + 1,
-            None if bytes.len() >= LONGEST_LINE => bytes.len(),
+            None if bytes.len() >= MAX_LINE_BYTES => bytes.len(),
             None => return 0,
         };
         let mut at = 0;
@@ -299,11 +299,11 @@ impl<'p> Search<'p> {
 /// The part of a line that is shown: around `at`, in whole characters if it is text.
 fn shortened(line: &[u8], at: usize) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    if line.len() <= EXCERPT {
+    if line.len() <= MAX_EXCERPT_BYTES {
         return line;
     }
-    let mut start = at.saturating_sub(EXCERPT / 4).min(line.len() - EXCERPT);
-    let mut end = start + EXCERPT;
+    let mut start = at.saturating_sub(MAX_EXCERPT_BYTES / 4).min(line.len() - MAX_EXCERPT_BYTES);
+    let mut end = start + MAX_EXCERPT_BYTES;
     let inside = |i: usize| line.get(i).is_some_and(|b| (0x80..0xc0).contains(b));
     for _ in 0..3 {
         start += usize::from(inside(start));
@@ -390,15 +390,15 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_searched_in_bounded_parts() {
-        let mut text = vec![b'x'; LONGEST_LINE + 10];
+        let mut text = vec![b'x'; MAX_LINE_BYTES + 10];
         text.extend_from_slice(b"needle");
         let pattern = SearchPattern::new("needle", false, false).unwrap();
         let mut search = Search::new(&pattern, 1, 1, SearchPosition { offset: 0, line: 1, into: 0 });
-        let used = search.feed(&text[..LONGEST_LINE], false);
-        assert_eq!(used, LONGEST_LINE);
+        let used = search.feed(&text[..MAX_LINE_BYTES], false);
+        assert_eq!(used, MAX_LINE_BYTES);
         search.feed(&text[used..], true);
         let (found, _) = search.finish();
-        assert_eq!((found[0].offset, found[0].line), (LONGEST_LINE as u64 + 10, Some(1)));
-        assert!(found[0].excerpt.len() <= EXCERPT);
+        assert_eq!((found[0].offset, found[0].line), (MAX_LINE_BYTES as u64 + 10, Some(1)));
+        assert!(found[0].excerpt.len() <= MAX_EXCERPT_BYTES);
     }
 }

@@ -11,27 +11,27 @@ use countersign_model::{
 use countersign_store::{Envelope, PublicKey, SignedReceipt, ledger::LedgerReader};
 use std::{fs::File, sync::Arc, time::Duration};
 
-const PAGE: usize = 50;
-const MAX_PAGE: usize = 500;
+const DEFAULT_PAGE_ITEMS: usize = 50;
+const MAX_PAGE_ITEMS: usize = 500;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How long a list waits for the receipts of settled tasks.
-const SEALED_WITHIN: Duration = Duration::from_secs(2);
+const SEALING_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a caller waits for a signature.
-const SIGNED_WITHIN: Duration = Duration::from_secs(20);
+const SIGNING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many receipts are read for one page.
-const LOOKED_AT: u32 = 500;
+const RECEIPTS_PER_READ: u32 = 500;
 
 /// Receipts, newest first, each with the fields of a list.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -> ApiResult<ReceiptPage> {
     caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     // Include the tasks that have just settled.
-    ops.sealed_so_far(SEALED_WITHIN).await;
+    ops.sealed_so_far(SEALING_TIMEOUT).await;
     let (mut found, mut before, mut more) = (Vec::new(), query.cursor.unwrap_or(u64::MAX), false);
     let roster = ops.records.roster();
     // Receipts that the caller may not see are skipped without a trace.
     'pages: loop {
-        let page = ops.records.ledger(|r| r.receipts_before(caller.principal, before, LOOKED_AT))?;
+        let page = ops.records.ledger(|r| r.receipts_before(caller.principal, before, RECEIPTS_PER_READ))?;
         let Some((last, _)) = page.last() else { break };
         before = last.number;
         for (signed, session) in page {
@@ -111,7 +111,7 @@ fn no_receipt(text: &str) -> Refusal {
 async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<SignedReceipt>> {
     if !wait.is_zero() {
         // The caller waits, so do not wait for more tasks to batch.
-        ops.sealed_so_far(wait.min(SEALED_WITHIN)).await;
+        ops.sealed_so_far(wait.min(SEALING_TIMEOUT)).await;
     }
     let mut notifications = ops.registry.subscribe(task);
     let there = async {
@@ -141,7 +141,7 @@ fn busy() -> Refusal {
 /// A signed ledger head: stored elsewhere, it proves later that no earlier entry was removed.
 pub(crate) async fn head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
     caller.may(CredentialScope::Admin)?;
-    Ok(tokio::time::timeout(SIGNED_WITHIN, ops.sealer.head()).await.map_err(|_| busy())??)
+    Ok(tokio::time::timeout(SIGNING_TIMEOUT, ops.sealer.head()).await.map_err(|_| busy())??)
 }
 
 /// Every key that receipts were signed with, oldest first.

@@ -4,7 +4,7 @@
 
 use super::Ops;
 use crate::{
-    caller::{AGENT, Caller, Visibility},
+    caller::{AGENT_SCOPES, Caller, Visibility},
     descriptors::OutOfDescriptors,
     left_agent, lock,
     peer::{self, ConnectionHolder, KnownProcesses, Peer},
@@ -25,7 +25,7 @@ use std::{
 };
 
 /// The prefix of every token.
-pub(crate) const TOKEN: &str = "csn_";
+pub(crate) const TOKEN_PREFIX: &str = "csn_";
 
 /// The other end of a unix socket. It is pinned on arrival, before its pid can be reused.
 #[derive(Clone)]
@@ -201,7 +201,7 @@ pub(crate) struct KnownPeople {
     persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
 }
 
-const MAX_RECOGNISED: usize = 1024;
+const MAX_RECOGNISED_PROCESSES: usize = 1024;
 
 impl KnownPeople {
     fn knows(&self, roster: &Arc<Roster>, process: Process) -> bool {
@@ -211,7 +211,7 @@ impl KnownPeople {
 
     fn add(&self, roster: &Arc<Roster>, process: Process) {
         let mut persons = lock(&self.persons);
-        if !Arc::ptr_eq(&persons.0, roster) || persons.1.len() >= MAX_RECOGNISED {
+        if !Arc::ptr_eq(&persons.0, roster) || persons.1.len() >= MAX_RECOGNISED_PROCESSES {
             *persons = (Arc::clone(roster), HashSet::new());
         }
         persons.1.insert(process);
@@ -274,7 +274,7 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
         called: via.text(),
         principal,
         kind: CredentialKind::Agent,
-        scopes: AGENT.to_vec(),
+        scopes: AGENT_SCOPES.to_vec(),
         audience,
         token: None,
         sees,
@@ -331,7 +331,7 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
 
 /// The caller with this token: `csn_ID_SECRET`.
 pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
-    let (id, _) = token.strip_prefix(TOKEN).and_then(|rest| rest.split_once('_')).ok_or_else(no_token)?;
+    let (id, _) = token.strip_prefix(TOKEN_PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(no_token)?;
     let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| no_token())?;
     let now = clock::now();
     let kept = ops.roster.borrow().token(id).cloned().ok_or_else(no_token)?;

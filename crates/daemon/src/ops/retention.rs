@@ -13,27 +13,27 @@ use countersign_store::{RetentionConfig, clock};
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc, time::Duration};
 
 /// How often retention runs, and how long after the start for the first time.
-const EVERY: Duration = Duration::from_secs(600);
+const RETENTION_INTERVAL: Duration = Duration::from_secs(600);
 /// How long an agent may take to report the outcome of a command that it runs itself, in microseconds.
-const NEVER_TOLD: i64 = 6 * 3600 * 1_000_000;
-const FIRST: Duration = Duration::from_secs(20);
+const MAX_UNREPORTED_MICROS: i64 = 6 * 3600 * 1_000_000;
+const FIRST_RUN_DELAY: Duration = Duration::from_secs(20);
 /// How long retention waits for receipts: a settled task needs its receipt first.
-const SEALED_WITHIN: Duration = Duration::from_secs(2);
+const SEALING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs retention while the daemon serves.
 pub(crate) async fn tick(ops: Arc<Ops>) {
-    tokio::time::sleep(FIRST).await;
+    tokio::time::sleep(FIRST_RUN_DELAY).await;
     if let Err(e) = finish(&ops).await {
         crate::log!("retention: {e}");
     }
     loop {
-        ops.commit.give_up(Timestamp::from_micros(clock::now().micros() - NEVER_TOLD));
+        ops.commit.give_up(Timestamp::from_micros(clock::now().micros() - MAX_UNREPORTED_MICROS));
         match tidy(&ops, ops.config.retention.clone(), false).await {
             Ok(done) if done.removed.is_empty() => {}
             Ok(done) => crate::log!("retention: removed {} of {}", count_bytes(done.bytes), count_tasks(&done)),
             Err(e) => crate::log!("retention: {e}"),
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(RETENTION_INTERVAL).await;
     }
 }
 
@@ -66,7 +66,7 @@ async fn found(ops: &Arc<Ops>) -> Result<BTreeMap<TaskId, u64>, Refusal> {
 
 /// One run. Oldest first: ids are in the order in which tasks were created.
 pub(crate) async fn tidy(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Result<GcReport, Refusal> {
-    ops.sealed_so_far(SEALED_WITHIN).await;
+    ops.sealed_so_far(SEALING_TIMEOUT).await;
     let _one = ops.tidying.lock().await;
     let found = found(ops).await?;
     let (mut done, now) = (GcReport::default(), clock::now());

@@ -10,9 +10,9 @@ use countersign_shim::{SCREEN, Screen, ScreenSnapshot};
 use countersign_store::{output::StreamGaps, stream::StreamError};
 use std::{io::Read as _, sync::Arc, time::Duration};
 
-const LINES: usize = 64 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 /// How long a task may take from its end to being settled.
-pub(crate) const CLOSING: Duration = Duration::from_secs(2);
+pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The screen of a task, by its id or a prefix.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Box<ScreenAt>> {
@@ -38,7 +38,7 @@ pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<Screen
             Ok(now) => return Ok(now),
             // The task may be ending: then its final screen is on disk in a moment.
             Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
-                if !ops.records.wait_for(task, CLOSING).await?.settled() {
+                if !ops.records.wait_for(task, SETTLE_TIMEOUT).await?.settled() {
                     return Err(refusal.into());
                 }
             }
@@ -83,7 +83,7 @@ fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
     let (mut screen, mut stream) = (Screen::new(24, 80), ops.records.stream(state.task_id, 0));
     let mut gaps = StreamGaps::default();
     loop {
-        let lines = ops.records.next(&mut stream, LINES)?;
+        let lines = ops.records.next(&mut stream, READ_BYTES)?;
         if lines.is_empty() {
             break;
         }

@@ -25,15 +25,15 @@ use std::{
 };
 
 /// How much is read at a time.
-const AHEAD: u64 = 32 * 1024 * 1024;
+const READ_AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 /// Fewer chunks than this are read one after another.
-const FROM_AFAR: usize = 16;
+const MIN_CHUNKS_FOR_PARALLEL_SCAN: usize = 16;
 /// How long one search runs; the page then names where to continue.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_THREADS: usize = 4;
 /// A line across chunks that is longer than this is read like one with a match.
 const MAX_BORDER_BYTES: usize = 1024 * 1024;
-const MATCHES: usize = 100;
+const DEFAULT_MATCHES: usize = 100;
 const MAX_MATCHES: usize = 1000;
 const MAX_CONTEXT_LINES: usize = 20;
 const MAX_PATTERN_BYTES: usize = 4096;
@@ -50,7 +50,7 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
     }
     let pattern = SearchPattern::new(&query.pattern, query.regex, query.ignore_case);
     let pattern = pattern.map_err(|e| bad(format!("`pattern`: {e}")))?;
-    let (context, most) = (query.context.unwrap_or(0), query.max_results.unwrap_or(MATCHES));
+    let (context, most) = (query.context.unwrap_or(0), query.max_results.unwrap_or(DEFAULT_MATCHES));
     if context > MAX_CONTEXT_LINES || !(1..=MAX_MATCHES).contains(&most) {
         let message = format!("`context` must be from 0 to {MAX_CONTEXT_LINES}, `max_results` from 1 to {MAX_MATCHES}");
         return Err(bad(message).into());
@@ -122,7 +122,7 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
     }
     let file = ops.records.file(state.task_id, stream.file()).map_err(ReadError::from)?;
     let mut held: Vec<u8> = Vec::new();
-    let deadline = clock::steady() + LONGEST_LOOK;
+    let deadline = clock::steady() + SEARCH_TIMEOUT;
     while !search.is_done() {
         let mut at = search.place().offset + held.len() as u64;
         if clock::steady() > deadline {
@@ -137,10 +137,10 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
         if at >= total {
             break;
         }
-        let spans = lock(&reading).spans(stream, at, AHEAD);
+        let spans = lock(&reading).spans(stream, at, READ_AHEAD_BYTES);
         let Some(last) = spans.last().map(|s| s.end()) else { break };
         let whole = spans.first().is_some_and(|s| s.offset() == at);
-        if whole && search.may_pass() && spans.len() >= FROM_AFAR {
+        if whole && search.may_pass() && spans.len() >= MIN_CHUNKS_FOR_PARALLEL_SCAN {
             held = from_afar(&file, &spans, search, held)?;
         } else {
             // Up to the next chunk, or all of the few that are left.

@@ -18,12 +18,12 @@ use countersign_redact::text_by_shape;
 use countersign_store::{clock, is_a_persons, proc, random, world};
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc, time::Duration};
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 500;
+const DEFAULT_PAGE_ITEMS: usize = 100;
+const MAX_PAGE_ITEMS: usize = 500;
 const MAX_TITLE_BYTES: usize = 200;
 /// How often the tasks that end with their session are listed, and how long each may take to end.
-const PASSES: usize = 4;
-const ENDING: Duration = Duration::from_secs(8);
+const STOP_PASSES: usize = 4;
+const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The session that a request names or that its credential is bound to. Fills in its directory. None if the request
 /// belongs to the implicit session of its directory.
@@ -138,7 +138,7 @@ fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Se
     Ok(session)
 }
 
-const MAX_NAME_BYTES: usize = 200;
+const MAX_CONVERSATION_NAME_BYTES: usize = 200;
 
 /// The session of an agent's conversation, opened at its first request; and the caller as its agent.
 pub(crate) async fn conversation(
@@ -146,9 +146,10 @@ pub(crate) async fn conversation(
     caller: &Caller,
     talking: &Conversation,
 ) -> ApiResult<(Caller, Arc<Session>)> {
-    if talking.agent.is_empty() || talking.agent.len() + talking.id.len() > MAX_NAME_BYTES {
-        let message =
-            format!("`agent` must not be empty, and `agent` and `id` together have at most {MAX_NAME_BYTES} bytes");
+    if talking.agent.is_empty() || talking.agent.len() + talking.id.len() > MAX_CONVERSATION_NAME_BYTES {
+        let message = format!(
+            "`agent` must not be empty, and `agent` and `id` together have at most {MAX_CONVERSATION_NAME_BYTES} bytes"
+        );
         return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
     let agent = match (&caller.sees, talking.agent_pid) {
@@ -334,7 +335,7 @@ pub(crate) fn show(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<Arc<Sessio
 /// Sessions, newest first: the open ones, or all.
 pub(crate) fn list(ops: &Ops, caller: &Caller, query: SessionQuery) -> ApiResult<SessionPage> {
     caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let roster = ops.records.roster();
     let wanted = |s: &&Arc<Session>| {
         (query.all || s.ended_at.is_none())
@@ -439,7 +440,7 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
     }
     let mut stopped = Vec::new();
     let mut left = Vec::new();
-    for _ in 0..PASSES {
+    for _ in 0..STOP_PASSES {
         left = stoppable(ops, session.id)?;
         if left.is_empty() {
             break;
@@ -457,7 +458,7 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
             }
         }
         for (task, _) in &left {
-            ops.records.wait_for(*task, ENDING).await?;
+            ops.records.wait_for(*task, TASK_STOP_TIMEOUT).await?;
         }
     }
     let left: Vec<TaskId> = left.into_iter().map(|(task, _)| task).filter(|t| !stopped.contains(t)).collect();

@@ -11,15 +11,15 @@ use countersign_store::ledger::TaskFilter;
 use std::{sync::Arc, time::Duration};
 
 /// The default size of a list page.
-const PAGE: usize = 50;
-const MAX_PAGE: usize = 500;
+const DEFAULT_PAGE_ITEMS: usize = 50;
+const MAX_PAGE_ITEMS: usize = 500;
 /// Task ids hold their time in 48 bits; a later time finds nothing.
 const MAX_TIME_MS: u64 = 1 << 49;
 
 /// Tasks, newest first, each as in [`show`].
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: TaskQuery) -> ApiResult<TaskPage> {
     caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit.map(|n| n as usize), PAGE, MAX_PAGE)?;
+    let limit = super::page_limit(query.limit.map(|n| n as usize), DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || page(&ops, &caller, query, limit)).await?
 }

@@ -30,13 +30,13 @@ use std::{
 };
 
 /// How long a ticket is valid.
-const GOOD_FOR: Duration = Duration::from_secs(60);
+const TICKET_LIFETIME: Duration = Duration::from_secs(60);
 /// How many tickets may be open; beyond that a hook is denied.
-const MAX_OUT: usize = 1024;
+const MAX_OPEN_TICKETS: usize = 1024;
 /// The label with the agent's id for one use of its tool.
-const TOOL_USE: &str = "tool_use_id";
+const TOOL_USE_LABEL: &str = "tool_use_id";
 /// How long an agent's tool waits by default.
-const PATIENCE_MS: u64 = 100_000;
+const DEFAULT_TOOL_TIMEOUT_MS: u64 = 100_000;
 
 /// The open tickets, and the tasks of redeemed ones.
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
     let HookBeforeBody { conversation, command, inherit, title, mut labels, tool_use, patience_ms, witness } = body;
     let (caller, session) = sessions::conversation(ops, caller, &conversation).await?;
     labels.insert("agent".to_owned(), conversation.agent.clone());
-    labels.extend(tool_use.map(|id| (TOOL_USE.to_owned(), id)));
+    labels.extend(tool_use.map(|id| (TOOL_USE_LABEL.to_owned(), id)));
     let args = Command { command: Some(command.clone()), cwd: Some(conversation.cwd), inherit, ..Command::default() };
     let mut request = plain(args, &session);
     (request.title, request.labels, request.attended) = (title, labels, !witness);
@@ -94,7 +94,7 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
     let ticket = Ticket {
         session: session.id,
         cwd: asking.prepared.facts.cwd.resolved.clone(),
-        patience_ms: patience_ms.unwrap_or(PATIENCE_MS),
+        patience_ms: patience_ms.unwrap_or(DEFAULT_TOOL_TIMEOUT_MS),
         command,
         moves,
         asking,
@@ -168,7 +168,7 @@ pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) 
 fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
     for task in ops.records.ledger(|r| r.open_in(session))?.into_iter().rev() {
         let state = ops.records.state(task)?;
-        let named = state.request.labels.get(TOOL_USE).is_some_and(|name| name.as_str() == tool_use);
+        let named = state.request.labels.get(TOOL_USE_LABEL).is_some_and(|name| name.as_str() == tool_use);
         if state.observed() && !state.settled() && named {
             return Ok(Some(task));
         }
@@ -241,14 +241,14 @@ impl Tickets {
     fn add(&self, ops: &Arc<Ops>, ticket: Ticket) -> Result<String, Refusal> {
         let id = format!("ti_{}", URL_SAFE_NO_PAD.encode(random::<16>()));
         let mut out = lock(&self.out);
-        if out.len() >= MAX_OUT {
+        if out.len() >= MAX_OPEN_TICKETS {
             return Err(Refusal::new(RefusalCode::TooMany, "too many tickets are open").hint("try again in a minute"));
         }
         out.insert(id.clone(), ticket);
         drop(out);
         let (ops, late) = (Arc::clone(ops), id.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(GOOD_FOR).await;
+            tokio::time::sleep(TICKET_LIFETIME).await;
             let ticket = lock(&ops.tickets.out).remove(&late);
             if let Some(ticket) = ticket {
                 ops.tickets.unredeemed(&ops, ticket).await;
@@ -314,7 +314,7 @@ impl Tickets {
     fn was_redeemed(&self, id: String, task: TaskId) {
         let mut redeemed = lock(&self.redeemed);
         redeemed.push_back((id, task));
-        if redeemed.len() > MAX_OUT {
+        if redeemed.len() > MAX_OPEN_TICKETS {
             redeemed.pop_front();
         }
     }

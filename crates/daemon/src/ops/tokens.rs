@@ -1,6 +1,6 @@
 //! Tokens: credentials for callers that do not use the socket. A token is shown once and stored as a hash.
 
-use super::{ApiResult, Ops, recognition::TOKEN};
+use super::{ApiResult, Ops, recognition::TOKEN_PREFIX};
 use crate::{
     caller::Caller,
     register_command::{RegisterCommand, RegisterReply},
@@ -44,7 +44,7 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
         return Err(Refusal::new(RefusalCode::BadRequest, "`expires_at` is in the past").into());
     }
     let id = TokenId::mint(&mut IdMint::default(), now.millis(), u32::from_le_bytes(random()));
-    let secret = format!("{TOKEN}{}_{}", id.tail(), URL_SAFE_NO_PAD.encode(random::<32>()));
+    let secret = format!("{TOKEN_PREFIX}{}_{}", id.tail(), URL_SAFE_NO_PAD.encode(random::<32>()));
     let token = Token {
         id,
         name: name(&making.name, "name")?,

@@ -21,9 +21,9 @@ use std::{
 use tokio::sync::watch;
 
 /// The size up to which a stream is published completely.
-const WHOLE: u64 = 8 * 1024 * 1024;
+const MAX_WHOLE_BYTES: u64 = 8 * 1024 * 1024;
 /// How much of each end of a longer stream is published.
-const END: u64 = 1024 * 1024;
+const END_BYTES: u64 = 1024 * 1024;
 const RUNS: &str = ".runs";
 
 /// The real path of a workspace, without links.
@@ -139,7 +139,7 @@ fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, user:
 fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
     let task = state.task_id;
     let (len, total) = (from.metadata()?.len(), state.io.streams.get(&stream).map_or(0, |s| s.bytes));
-    if len <= WHOLE && len == total {
+    if len <= MAX_WHOLE_BYTES && len == total {
         // Shares the bytes where the file system can; otherwise copies them.
         if rustix::fs::ioctl_ficlone(&*to, &*from).is_err() {
             io::copy(from, to)?;
@@ -149,7 +149,7 @@ fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamNam
     // If the output limit dropped bytes, the two ends lie on either side of the gap.
     let dropped = state.io.streams.get(&stream).map_or(0, |s| s.dropped);
     let before = state.request.limits.output_bytes.filter(|_| dropped > 0).map_or(len / 2, |limit| limit.min(len));
-    let (head, tail) = (END.min(before), END.min(len - before));
+    let (head, tail) = (END_BYTES.min(before), END_BYTES.min(len - before));
     io::copy(&mut (&*from).take(head), to)?;
     let between = total - head - tail;
     write!(to, "\n[{between} bytes omitted; see csn logs {task} --stream {stream}]\n")?;

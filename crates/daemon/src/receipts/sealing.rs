@@ -36,19 +36,19 @@ use std::{
 use tokio::sync::{oneshot, watch};
 
 /// How many tasks are sealed in one round.
-const ROUND: usize = 256;
+const MAX_ROUND_TASKS: usize = 256;
 /// How long the sealer waits for more settled tasks: each round syncs files and commits, and running tasks wait for the
 /// same disk.
-const GATHER: Duration = Duration::from_millis(50);
+const SEAL_BATCH_WINDOW: Duration = Duration::from_millis(50);
 /// Scanning directories takes at most one part in this many of the time, at this priority.
-const RESTS: u32 = 10;
-const NICE: i32 = 5;
+const SCAN_TIME_DIVISOR: u32 = 10;
+const SEALER_NICE: i32 = 5;
 /// How often a task that cannot be sealed is tried.
-const TRIES: u32 = 3;
+const MAX_SEAL_ATTEMPTS: u32 = 3;
 /// How often the sealer looks for a missing key.
-const KEY_BACK: Duration = Duration::from_secs(2);
+const KEY_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long after a failed round the next one is tried.
-const RETRY: Duration = Duration::from_secs(1);
+const ROUND_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A call to the sealer.
 pub(crate) enum SealerCall {
@@ -288,7 +288,7 @@ impl Sealer {
     pub(crate) fn run(mut self) {
         self.backlog = self.reader.unsealed().unwrap_or_default().into();
         // Sealing must not take the processor from running tasks.
-        let _ = rustix::process::setpriority_process(None, NICE);
+        let _ = rustix::process::setpriority_process(None, SEALER_NICE);
         // The key must be in the ledger before it signs anything; if this fails, the first receipt tries again.
         let _ = self.announce();
         while let Ok(first) = self.next() {
@@ -321,7 +321,7 @@ impl Sealer {
     fn next(&self) -> Result<Option<SealerCall>, mpsc::RecvError> {
         if self.key.is_none() {
             // The key may be put back.
-            return match self.work.recv_timeout(KEY_BACK) {
+            return match self.work.recv_timeout(KEY_POLL_INTERVAL) {
                 Ok(first) => Ok(Some(first)),
                 Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
                 Err(mpsc::RecvTimeoutError::Disconnected) => Err(mpsc::RecvError),
@@ -332,7 +332,7 @@ impl Sealer {
         }
         Ok(if self.again {
             // Nothing notifies the sealer when a full disk has space again.
-            self.work.recv_timeout(RETRY).ok()
+            self.work.recv_timeout(ROUND_RETRY_INTERVAL).ok()
         } else if self.waiting.is_empty() && self.rests() > Duration::ZERO {
             // Tasks that settle meanwhile are sealed together. A caller of `barrier` does not wait for that.
             self.work.recv_timeout(self.rests()).ok()
@@ -345,7 +345,7 @@ impl Sealer {
         match work {
             SealerCall::Seal(task) => {
                 if self.backlog.is_empty() {
-                    self.rest_for(GATHER);
+                    self.rest_for(SEAL_BATCH_WINDOW);
                 }
                 self.backlog.push_back(task);
             }
@@ -358,7 +358,7 @@ impl Sealer {
 
     /// Seals one round and updates the state.
     fn seal_some(&mut self) {
-        let round: Vec<TaskId> = self.backlog.drain(..self.backlog.len().min(ROUND)).collect();
+        let round: Vec<TaskId> = self.backlog.drain(..self.backlog.len().min(MAX_ROUND_TASKS)).collect();
         let now = match self.round(&round) {
             Ok(failed) => {
                 self.again = !failed.is_empty();
@@ -410,17 +410,17 @@ impl Sealer {
     fn failed(&mut self, task: TaskId, why: SealError) {
         let tries = self.troubled.get(&task).map_or(0, |(tries, _)| *tries) + 1;
         self.troubled.insert(task, (tries, Arc::new(why)));
-        if tries < TRIES {
+        if tries < MAX_SEAL_ATTEMPTS {
             self.backlog.push_back(task);
         }
     }
 
     fn gave_up(&self, task: TaskId) -> bool {
-        self.troubled.get(&task).is_some_and(|(tries, _)| *tries >= TRIES)
+        self.troubled.get(&task).is_some_and(|(tries, _)| *tries >= MAX_SEAL_ATTEMPTS)
     }
 
     fn stuck(&self) -> SealingState {
-        let mut stuck = self.troubled.iter().filter(|(_, (tries, _))| *tries >= TRIES);
+        let mut stuck = self.troubled.iter().filter(|(_, (tries, _))| *tries >= MAX_SEAL_ATTEMPTS);
         match stuck.next() {
             None => SealingState::Works,
             Some((task, (_, why))) => {
@@ -467,7 +467,7 @@ impl Sealer {
             }
         }
         // Scanning takes a small part of the time, however much there is.
-        self.rest_for(scans.took() * RESTS);
+        self.rest_for(scans.took() * SCAN_TIME_DIVISOR);
         crash::point("seal.before_commit");
         self.commit.decide_blocking(events)?;
         crash::point("seal.after_commit");
@@ -601,12 +601,12 @@ struct Words {
 }
 
 /// For how many tasks they are kept. The files of further tasks are counted, not named.
-const MOST_GIVEN: usize = 4096;
+const MAX_REMEMBERED_TASKS: usize = 4096;
 
 impl LaunchSecrets {
     pub(crate) fn remember(&self, task: TaskId, env: &[(String, String)], argv: &[String]) {
         let mut all = crate::lock(&self.0);
-        if all.len() < MOST_GIVEN {
+        if all.len() < MAX_REMEMBERED_TASKS {
             all.insert(task, Words { env: env.to_vec(), argv: argv.to_vec() });
         }
     }

@@ -16,16 +16,16 @@ use std::{
 };
 
 /// How long the scan of one root may take, and how many entries it reads.
-const LONGEST: Duration = Duration::from_millis(100);
-const MOST: usize = 50_000;
+const ROOT_SCAN_TIMEOUT: Duration = Duration::from_millis(100);
+const MAX_SCANNED_ENTRIES: usize = 50_000;
 /// How long the daemon waits for a scan: a hanging file system must not delay it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The kernel stamps files with the time of its last tick, in microseconds.
-const TICK: i64 = 10_000;
+const TICK_MICROS: i64 = 10_000;
 /// How many files are listed, how many of them are digested, and up to which size.
-const LISTED: usize = 100;
-const DIGESTED: usize = 32;
-const SMALL: u64 = 64 * 1024;
+const MAX_LISTED_FILES: usize = 100;
+const MAX_DIGESTED_FILES: usize = 32;
+const MAX_DIGESTED_BYTES: u64 = 64 * 1024;
 
 /// The changes in a root since a time.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ pub(crate) struct RunWindow {
 
 impl RunWindow {
     fn holds(self, micros: i64) -> bool {
-        micros >= self.from.micros() - TICK && micros <= self.to.micros() + TICK
+        micros >= self.from.micros() - TICK_MICROS && micros <= self.to.micros() + TICK_MICROS
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct RootScans {
 impl RootScans {
     /// For tasks that ran since then. Nothing below `skip` counts.
     pub(crate) fn since(since: Timestamp, skip: Vec<PathBuf>, key: Digest) -> Self {
-        Self { since: since.micros() - TICK, skip, key, done: BTreeMap::new(), took: Duration::ZERO }
+        Self { since: since.micros() - TICK_MICROS, skip, key, done: BTreeMap::new(), took: Duration::ZERO }
     }
 
     /// How long all scans took.
@@ -124,12 +124,12 @@ impl RootScans {
             touched.complete &= seen.directories == 0;
         }
         found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.path.cmp(&b.1.path)));
-        touched.more = found.len().saturating_sub(LISTED) as u64;
+        touched.more = found.len().saturating_sub(MAX_LISTED_FILES) as u64;
         touched.complete &= touched.more == 0;
-        for (n, (escape, file)) in found.into_iter().take(LISTED).enumerate() {
+        for (n, (escape, file)) in found.into_iter().take(MAX_LISTED_FILES).enumerate() {
             let born = file.born.is_some_and(|b| window.holds(b));
             let change = if born { FileChange::Created } else { FileChange::Modified };
-            let after = (n < DIGESTED).then(|| self.digest(&file.path, user)).flatten();
+            let after = (n < MAX_DIGESTED_FILES).then(|| self.digest(&file.path, user)).flatten();
             touched.files.push(TouchedPath { path: file.path.clone(), change, escape, after });
         }
         touched
@@ -139,7 +139,7 @@ impl RootScans {
         let read = || {
             // Not the target of a link.
             let plain = fs::symlink_metadata(path).ok()?.is_file();
-            read_regular(path.to_str().filter(|_| plain)?, SMALL).ok()
+            read_regular(path.to_str().filter(|_| plain)?, MAX_DIGESTED_BYTES).ok()
         };
         Some(file_digest(self.key, &with_user_ids(user, read).ok()??))
     }
@@ -153,13 +153,13 @@ fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, user: Option<TaskUser>)
         let _ = send.send(seen.unwrap_or_default());
     });
     match walking {
-        Ok(_) => receive.recv_timeout(PATIENCE).unwrap_or_default(),
+        Ok(_) => receive.recv_timeout(SCAN_TIMEOUT).unwrap_or_default(),
         Err(_) => RootScan::default(),
     }
 }
 
 fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
-    let until: Instant = clock::steady() + LONGEST;
+    let until: Instant = clock::steady() + ROOT_SCAN_TIMEOUT;
     let mut seen = RootScan { complete: true, ..RootScan::default() };
     let Some(device) = stat(root).map(|s| (s.stx_dev_major, s.stx_dev_minor)) else {
         return RootScan::default();
@@ -178,7 +178,7 @@ fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
                 continue;
             };
             prepared += 1;
-            if prepared > MOST || clock::steady() > until {
+            if prepared > MAX_SCANNED_ENTRIES || clock::steady() > until {
                 seen.complete = false;
                 return seen;
             }
@@ -235,8 +235,8 @@ mod tests {
         loop {
             fs::write(&probe, "x").unwrap();
             let at = stat(&probe).map(|s| micros(&s.stx_ctime)).unwrap();
-            if at > now.micros() + TICK {
-                return Timestamp::from_micros(at + TICK);
+            if at > now.micros() + TICK_MICROS {
+                return Timestamp::from_micros(at + TICK_MICROS);
             }
         }
     }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use countersign_model::TaskId;
 use std::{collections::VecDeque, sync::Mutex};
 
-const MAX_REMEMBERED: usize = 64;
+const MAX_CACHED_BATCHES: usize = 64;
 
 /// Consecutive events, ready to be sent.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl EventBatchCache {
     pub(super) fn put(&self, at: (TaskId, u64), piece: EventBatch) {
         let mut recent = lock(&self.recent);
         recent.push_back((at, piece));
-        if recent.len() > MAX_REMEMBERED {
+        if recent.len() > MAX_CACHED_BATCHES {
             recent.pop_front();
         }
     }

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-const MAX_REMEMBERED: usize = 16;
+const MAX_CACHED_READERS: usize = 16;
 
 #[derive(Default)]
 pub(super) struct OutputReaders {
@@ -54,7 +54,7 @@ impl Records {
         };
         let reading = Arc::new(Mutex::new(OutputReader { dir, map, cache: ChunkCache::default() }));
         recent.push_back((state.task_id, Arc::clone(&reading)));
-        if recent.len() > MAX_REMEMBERED {
+        if recent.len() > MAX_CACHED_READERS {
             recent.pop_front();
         }
         Ok(Some(reading))

@@ -10,9 +10,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-const MAX_REMEMBERED: usize = 64;
+const MAX_CACHED_TASKS: usize = 64;
 /// How many finished tasks are cached for lists: a few megabytes.
-const MAX_SEALED: usize = 1024;
+const MAX_CACHED_SEALED_TASKS: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Projections {
@@ -55,7 +55,7 @@ impl Projections {
         if states.insert(state.task_id, state.clone()).is_none() {
             order.push_back(state.task_id);
         }
-        if order.len() > MAX_SEALED
+        if order.len() > MAX_CACHED_SEALED_TASKS
             && let Some(oldest) = order.pop_front()
         {
             states.remove(&oldest);
@@ -65,7 +65,7 @@ impl Projections {
     fn remember(&self, task: TaskId, folding: Arc<Mutex<TaskFold>>) {
         let mut recent = lock(&self.recent);
         recent.push_back((task, folding));
-        if recent.len() > MAX_REMEMBERED {
+        if recent.len() > MAX_CACHED_TASKS {
             recent.pop_front();
         }
     }

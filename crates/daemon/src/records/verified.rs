@@ -5,7 +5,7 @@ use countersign_model::Digest;
 use countersign_store::closing::digest_of_open;
 use std::{collections::VecDeque, fs::File, os::unix::fs::MetadataExt as _, sync::Mutex};
 
-const MAX_REMEMBERED: usize = 64;
+const MAX_CACHED_FILES: usize = 64;
 
 type FileStamp = (u64, u64, u64, i64, i64);
 
@@ -27,7 +27,7 @@ impl VerifiedFiles {
         }
         let mut recent = lock(&self.recent);
         recent.push_back((digest, stamp));
-        if recent.len() > MAX_REMEMBERED {
+        if recent.len() > MAX_CACHED_FILES {
             recent.pop_front();
         }
         Ok(true)

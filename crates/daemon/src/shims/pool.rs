@@ -9,7 +9,7 @@ use std::{
 };
 
 /// How many shims are idle. Enough for a burst; the filling thread is quick to follow.
-const KEPT: usize = 3;
+const IDLE_SHIMS: usize = 3;
 
 pub(crate) struct ShimPool {
     shim: PathBuf,
@@ -83,7 +83,7 @@ impl ShimPool {
             if shelf.closed {
                 return;
             }
-            if shelf.pool.len() < KEPT {
+            if shelf.pool.len() < IDLE_SHIMS {
                 drop(shelf);
                 let started = self.fresh();
                 shelf = match self.shelf.lock() {

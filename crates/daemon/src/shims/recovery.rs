@@ -27,13 +27,13 @@ use std::{
 };
 
 /// How often a live shim is tried in quick succession, and how long after one another; then every second.
-const QUICK: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(10);
-const LONG_PAUSE: Duration = Duration::from_secs(1);
+const QUICK_ATTEMPTS: u32 = 100;
+const QUICK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
+const SLOW_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a shim may take to say hello.
-const ANSWER: Duration = Duration::from_millis(500);
+const HELLO_TIMEOUT: Duration = Duration::from_millis(500);
 /// When the daemon starts to serve, even if some shims are not found yet.
-const SERVE_AFTER: Duration = Duration::from_secs(2);
+const RECOVERY_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecoverError {
@@ -69,7 +69,7 @@ pub(crate) fn adopt_all(registry: &Arc<ShimRegistry>, tasks: &[TaskId]) {
         }
     }
     drop(done);
-    let until = clock::steady() + SERVE_AFTER;
+    let until = clock::steady() + RECOVERY_WAIT;
     while all.recv_timeout(until.saturating_duration_since(clock::steady())).is_ok() {}
 }
 
@@ -97,7 +97,7 @@ fn settle_or_keep(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>)
         match ending(registry, task, shim) {
             Ok(RecoveredEnd::Settles(event)) => return registry.send_event(*event),
             // The shim opens its control socket when it notices that the last daemon is gone, which may be only now.
-            Ok(RecoveredEnd::Lives) if attempt < QUICK => thread::sleep(PAUSE),
+            Ok(RecoveredEnd::Lives) if attempt < QUICK_ATTEMPTS => thread::sleep(QUICK_RETRY_INTERVAL),
             outcome => {
                 let says = match outcome {
                     Err(e) => e.to_string(),
@@ -107,7 +107,7 @@ fn settle_or_keep(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>)
                     crate::log!("{task}: {says}; the daemon tries again");
                 }
                 last = says;
-                thread::sleep(LONG_PAUSE);
+                thread::sleep(SLOW_RETRY_INTERVAL);
             }
         }
     }
@@ -122,7 +122,7 @@ fn reach(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)>
     rustix::net::connect(&socket, &SocketAddrUnix::new(&path)?)?;
     let mut channel = UnixStream::from(socket);
     channel.set_nonblocking(false)?;
-    channel.set_read_timeout(Some(ANSWER))?;
+    channel.set_read_timeout(Some(HELLO_TIMEOUT))?;
     match wire::receive(&mut channel)? {
         FromShim::Hello { protocol: PROTOCOL, task: Some(said), .. } if said == task => {}
         _ => return Err(io::Error::other("not the shim of this task")),

@@ -55,7 +55,7 @@ fn next_ring() -> u64 {
 }
 
 /// How long a shim may take to send its screen.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SCREEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why followers are notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) enum Notification {
 }
 
 /// The notification number of a settled task.
-pub(crate) const SETTLED: u64 = u64::MAX;
+pub(crate) const SETTLED_NOTIFICATION: u64 = u64::MAX;
 
 /// A request to a shim, made from the number of its reply, and the receiver of the reply.
 type ShimRequest = (Box<dyn FnOnce(u64) -> ToShim + Send>, oneshot::Sender<Result<ShimReply, Refusal>>);
@@ -159,7 +159,11 @@ impl ShimRegistry {
     pub(crate) fn notify(&self, task: TaskId, why: Notification) {
         let mut live = crate::lock(&self.live);
         if let Some(entry) = live.get(&task) {
-            entry.notifications.send_replace(if why == Notification::More { next_ring() } else { SETTLED });
+            entry.notifications.send_replace(if why == Notification::More {
+                next_ring()
+            } else {
+                SETTLED_NOTIFICATION
+            });
         }
         if why == Notification::Settled {
             if let Some(entry) = live.get(&task) {
@@ -210,7 +214,7 @@ impl ShimRegistry {
     /// The screen of a running task.
     pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenAt>, Refusal> {
         let answer = self.request(task, |re| ToShim::Screen { re }).await?;
-        let answer = tokio::time::timeout(PATIENCE, answer).await.map_err(|_| unreachable())?;
+        let answer = tokio::time::timeout(SCREEN_TIMEOUT, answer).await.map_err(|_| unreachable())?;
         match answer.map_err(|_| unreachable())?? {
             ShimReply::Screen(screen) => Ok(screen),
             ShimReply::Applied(_) => Err(unreachable()),

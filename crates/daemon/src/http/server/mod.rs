@@ -48,16 +48,16 @@ use tokio::{
 use tower_service::Service as _;
 pub(crate) use user_limits::UserLimits;
 
-pub(crate) use request_body::MAX_BODY;
+pub(crate) use request_body::MAX_BODY_BYTES;
 
 /// The buffer of a connection in each direction: it holds the head of a request, or a piece of a stream.
-const MAX_BUFFERED: usize = 16 * 1024;
+const MAX_BUFFER_BYTES: usize = 16 * 1024;
 /// How many open connections may be unauthenticated.
-const MAX_UNRECOGNISED: usize = 512;
+const MAX_UNRECOGNISED_CONNECTIONS: usize = 512;
 /// How many connections another user of the machine may have.
-const MAX_OF_USER: usize = 256;
+const MAX_CONNECTIONS_PER_USER: usize = 256;
 /// How long a listener waits when it cannot accept: nothing notifies it when descriptors are free again.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An open connection.
 pub(crate) struct Connection {
@@ -107,7 +107,7 @@ pub(crate) async fn serve_unix(front: Arc<HttpState>, listener: UnixListener) {
                 for slots in users.values() {
                     slots.drop_oldest();
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
             }
         };
@@ -124,7 +124,7 @@ pub(crate) async fn serve_unix(front: Arc<HttpState>, listener: UnixListener) {
 /// reason to drop any.
 fn bounds_of_user(uid: u32) -> ConnectionLimits {
     let own = uid == rustix::process::geteuid().as_raw();
-    let most = if own { usize::MAX } else { MAX_OF_USER };
+    let most = if own { usize::MAX } else { MAX_CONNECTIONS_PER_USER };
     ConnectionLimits { unrecognised: most, recognised: most }
 }
 
@@ -146,7 +146,7 @@ async fn accept(ops: &Ops, listener: &UnixListener) -> io::Result<(UnixStream, O
 pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
     let router = front.router();
     let slots = ConnectionSlots::new(ConnectionLimits {
-        unrecognised: MAX_UNRECOGNISED,
+        unrecognised: MAX_UNRECOGNISED_CONNECTIONS,
         recognised: front.ops.config.http.connections,
     });
     loop {
@@ -156,7 +156,7 @@ pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
                 if OutOfDescriptors::is_it(&e) {
                     slots.drop_oldest();
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
             }
         };
@@ -180,7 +180,7 @@ where
     let io = TokioIo::new(DroppingStream::new(stream, stall, Arc::clone(&connection)));
     let borrowed = connection.loan.is_some();
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(MAX_BUFFERED).keep_alive(!borrowed);
+    http.timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(MAX_BUFFER_BYTES).keep_alive(!borrowed);
     let router = router.clone();
     let answer = service_fn(move |request| answer(request, arrival.clone(), router.clone(), body));
     let served = http.serve_connection(io, answer).with_upgrades();
@@ -197,11 +197,11 @@ async fn answer(
     request: Request<Incoming>,
     arrival: ConnectionOrigin,
     mut router: Router,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<axum::response::Response, Infallible> {
     let fault = BodyFaultCell::default();
     let waits_for_leave = request.headers().contains_key(header::EXPECT);
-    let body = |incoming| Body::new(RequestBody::new(incoming, waits_for_leave, patience, fault.clone()));
+    let body = |incoming| Body::new(RequestBody::new(incoming, waits_for_leave, timeout, fault.clone()));
     let mut request = request.map(body);
     request.extensions_mut().insert(ConnectInfo(arrival));
     let response = router.call(request).await?;

@@ -13,9 +13,9 @@ use std::{
 use tokio::time::Sleep;
 
 /// The maximum size of a body, in bytes.
-pub(crate) const MAX_BODY: u64 = 4 * 1024 * 1024;
+pub(crate) const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
 /// How many bytes of an unread body are drained.
-const MAX_DRAINED: u64 = 64 * 1024 * 1024;
+const MAX_DRAINED_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -60,15 +60,15 @@ pub(crate) struct RequestBody {
     read: u64,
     /// Runs from the first time that the daemon waits for data.
     deadline: Option<Pin<Box<Sleep>>>,
-    patience: Duration,
+    timeout: Duration,
     /// The client sends the body only after the daemon begins to read it (`Expect: 100-continue`).
     waits_for_leave: bool,
     fault: BodyFaultCell,
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, waits_for_leave: bool, patience: Duration, fault: BodyFaultCell) -> Self {
-        Self { incoming: Some(incoming), read: 0, deadline: None, patience, waits_for_leave, fault }
+    pub(crate) fn new(incoming: Incoming, waits_for_leave: bool, timeout: Duration, fault: BodyFaultCell) -> Self {
+        Self { incoming: Some(incoming), read: 0, deadline: None, timeout, waits_for_leave, fault }
     }
 }
 
@@ -79,14 +79,14 @@ impl HttpBody for RequestBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let this = self.get_mut();
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        if this.read + incoming.size_hint().lower() > MAX_BODY {
+        if this.read + incoming.size_hint().lower() > MAX_BODY_BYTES {
             return Poll::Ready(Some(Err(this.fault.set(BodyFault::TooLarge))));
         }
         this.waits_for_leave = false;
         match Pin::new(incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 this.read += frame.data_ref().map_or(0, |data| data.len() as u64);
-                if this.read > MAX_BODY {
+                if this.read > MAX_BODY_BYTES {
                     return Poll::Ready(Some(Err(this.fault.set(BodyFault::TooLarge))));
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -100,8 +100,8 @@ impl HttpBody for RequestBody {
                 Poll::Ready(None)
             }
             Poll::Pending => {
-                let patience = this.patience;
-                let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                let timeout = this.timeout;
+                let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
                 if deadline.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -127,14 +127,14 @@ impl Drop for RequestBody {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(tokio::time::timeout(self.patience, drain(incoming)));
+            runtime.spawn(tokio::time::timeout(self.timeout, drain(incoming)));
         }
     }
 }
 
 /// Reads and discards the rest of a body while the response is sent.
 async fn drain(mut incoming: Incoming) {
-    let mut left = MAX_DRAINED;
+    let mut left = MAX_DRAINED_BYTES;
     while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
         let Some(less) = left.checked_sub(frame.data_ref().map_or(0, |data| data.len() as u64)) else { return };
         left = less;

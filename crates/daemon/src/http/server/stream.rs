@@ -15,7 +15,7 @@ use tokio::{
 
 pub(crate) struct DroppingStream<S, C> {
     stream: S,
-    patience: Duration,
+    timeout: Duration,
     /// Kept open with the stream. Protocols other than HTTP handle slow readers themselves.
     connection: C,
     /// Runs while the client reads nothing.
@@ -34,8 +34,8 @@ impl Upgraded for Arc<Connection> {
 }
 
 impl<S, C: Upgraded> DroppingStream<S, C> {
-    pub(crate) fn new(stream: S, patience: Duration, connection: C) -> Self {
-        Self { stream, patience, connection, stalled: None }
+    pub(crate) fn new(stream: S, timeout: Duration, connection: C) -> Self {
+        Self { stream, timeout, connection, stalled: None }
     }
 
     /// The result of a write, or an error if nothing was read for too long.
@@ -44,8 +44,8 @@ impl<S, C: Upgraded> DroppingStream<S, C> {
             self.stalled = None;
             return written;
         }
-        let patience = self.patience;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let timeout = self.timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         match stalled.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 /// Returning memory walks through all free memory: not worth it for fewer connections.
-const WORTH_IT: usize = 64;
+const MIN_CLOSED_CONNECTIONS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct UserLimits(Mutex<UserCount>);
@@ -20,7 +20,7 @@ impl UserCount {
     fn goes(&mut self) -> bool {
         self.open -= 1;
         let gone = self.peak - self.open;
-        let much = gone >= WORTH_IT && gone >= self.peak / 2;
+        let much = gone >= MIN_CLOSED_CONNECTIONS && gone >= self.peak / 2;
         if much {
             self.peak = self.open;
         }
@@ -58,7 +58,7 @@ mod tests {
             }
         }
         assert_eq!(given_back, [1000, 500, 250, 125, 61]);
-        let mut few = UserCount { open: WORTH_IT - 1, peak: WORTH_IT - 1 };
-        assert!((1..WORTH_IT).all(|_| !few.goes()));
+        let mut few = UserCount { open: MIN_CLOSED_CONNECTIONS - 1, peak: MIN_CLOSED_CONNECTIONS - 1 };
+        assert!((1..MIN_CLOSED_CONNECTIONS).all(|_| !few.goes()));
     }
 }
