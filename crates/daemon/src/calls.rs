@@ -32,14 +32,14 @@ pub(crate) enum CommitCall {
         reply: CommitReply<()>,
     },
     /// Enters something into the register; replies once that is durable.
-    Wish {
-        wish: RegisterCommand,
+    Register {
+        command: RegisterCommand,
         reply: CommitReply<RegisterReply>,
     },
     /// Reads the register.
-    Read(Box<dyn FnOnce(&Register) + Send>),
+    ReadRegister(Box<dyn FnOnce(&Register) + Send>),
     /// Reports an event that needs no reply.
-    Tell(Box<DeskEvent>),
+    Event(Box<DeskEvent>),
     /// Decides about settled tasks or the daemon; replies once that is durable.
     Decide {
         events: Vec<DeskEvent>,
@@ -57,11 +57,11 @@ pub(crate) enum CommitCall {
         prepared: Option<Box<(Prepared, Request)>>,
     },
     /// Settles the tasks that agents run themselves, started before this time, whose outcome was never reported.
-    GiveUp {
+    GiveUpUnreported {
         before: Timestamp,
     },
     /// Rebuilds the index over the decisions.
-    Rebuild {
+    RebuildIndex {
         reply: CommitReply<()>,
     },
     /// Replies with the launched tasks, once all earlier calls are committed.
@@ -105,7 +105,7 @@ impl AskCall {
     }
 
     /// Records what only the verdict shows: the verbs that matter, and the risks.
-    pub(crate) fn note(&mut self, assessment: &Assessment) {
+    pub(crate) fn record_verdict(&mut self, assessment: &Assessment) {
         if let Decision::Planned { verb, risks, .. } = &mut self.planned {
             *risks = assessment.risk_set();
             if self.request.tool != Tool::SetWorkingDirectory {
@@ -153,55 +153,55 @@ impl CommitHandle {
     }
 
     pub(crate) async fn ask(&self, asking: AskCall) -> Result<AskOutcome, Refusal> {
-        call(&self.calls, |reply| CommitCall::Ask { asking: Box::new(asking), reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Ask { asking: Box::new(asking), reply }).await?
     }
 
     pub(crate) async fn answer(&self, answering: AnswerCall) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Answer { answering: Box::new(answering), reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Answer { answering: Box::new(answering), reply }).await?
     }
 
     /// Withdraws a task that has not been launched.
     pub(crate) async fn withdraw(&self, task: TaskId, by: Text) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Withdraw { task, by, reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Withdraw { task, by, reply }).await?
     }
 
     /// Enters something into the register; returns the reply once that is durable.
     pub(crate) async fn register(&self, wish: RegisterCommand) -> Result<RegisterReply, Refusal> {
-        call(&self.calls, |reply| CommitCall::Wish { wish, reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Register { command: wish, reply }).await?
     }
 
     /// Enters something into the register without waiting for it.
     pub(crate) fn register_later(&self, wish: RegisterCommand) {
         let (reply, _) = oneshot::channel();
-        let _ = self.calls.send(CommitCall::Wish { wish, reply });
+        let _ = self.calls.send(CommitCall::Register { command: wish, reply });
     }
 
     /// Reads the register between two commits.
-    pub(crate) async fn read<T: Send + 'static>(
+    pub(crate) async fn read_register<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Register) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let read = |reply: oneshot::Sender<T>| {
-            CommitCall::Read(Box::new(move |register: &Register| drop(reply.send(read(register)))))
+            CommitCall::ReadRegister(Box::new(move |register: &Register| drop(reply.send(read(register)))))
         };
-        call(&self.calls, read).await
+        send_call(&self.calls, read).await
     }
 
     /// Reports an event. If the loop has ended, the event is lost: the next daemon finds the same facts on disk.
     pub(crate) fn send_event(&self, event: DeskEvent) {
-        let _ = self.calls.send(CommitCall::Tell(Box::new(event)));
+        let _ = self.calls.send(CommitCall::Event(Box::new(event)));
     }
 
     /// Decides about settled tasks or the daemon; returns once that is durable.
     pub(crate) async fn decide(&self, events: Vec<DeskEvent>) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Decide { events, reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Decide { events, reply }).await?
     }
 
     /// Like [`Self::decide`], for a thread outside the runtime.
     pub(crate) fn decide_blocking(&self, events: Vec<DeskEvent>) -> Result<(), Refusal> {
         let (reply, written) = oneshot::channel();
-        self.calls.send(CommitCall::Decide { events, reply }).map_err(|_| gone())?;
-        written.blocking_recv().map_err(|_| gone())?
+        self.calls.send(CommitCall::Decide { events, reply }).map_err(|_| loop_ended())?;
+        written.blocking_recv().map_err(|_| loop_ended())?
     }
 
     /// Delivers the facts of a task that was prepared again. Returns false if the loop has ended.
@@ -215,41 +215,41 @@ impl CommitHandle {
     }
 
     /// Settles unreported tasks of agents that started before this time.
-    pub(crate) fn give_up(&self, before: Timestamp) {
-        let _ = self.calls.send(CommitCall::GiveUp { before });
+    pub(crate) fn give_up_unreported(&self, before: Timestamp) {
+        let _ = self.calls.send(CommitCall::GiveUpUnreported { before });
     }
 
     /// Moves decisions from the write-ahead log into the database; returns whether all of them were moved.
     pub(crate) async fn checkpoint(&self) -> Result<bool, Refusal> {
-        call(&self.calls, |reply| CommitCall::Checkpoint { reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Checkpoint { reply }).await?
     }
 
     /// Rebuilds the index over the decisions.
-    pub(crate) async fn rebuild(&self) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Rebuild { reply }).await?
+    pub(crate) async fn rebuild_index(&self) -> Result<(), Refusal> {
+        send_call(&self.calls, |reply| CommitCall::RebuildIndex { reply }).await?
     }
 
     /// Waits until all earlier calls are committed; returns the launched tasks.
     pub(crate) async fn barrier(&self) -> Result<Vec<TaskId>, Refusal> {
-        call(&self.calls, |reply| CommitCall::Barrier { reply }).await
+        send_call(&self.calls, |reply| CommitCall::Barrier { reply }).await
     }
 
     /// Ends the loop; returns once it has closed the ledger.
     pub(crate) async fn halt(&self) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Halt { reply }).await
+        send_call(&self.calls, |reply| CommitCall::Halt { reply }).await
     }
 }
 
 /// Sends one call to a thread that serves calls, and awaits its reply.
-pub(crate) async fn call<C, T>(
+pub(crate) async fn send_call<C, T>(
     calls: &mpsc::Sender<C>,
     make: impl FnOnce(oneshot::Sender<T>) -> C,
 ) -> Result<T, Refusal> {
     let (reply, answer) = oneshot::channel();
-    calls.send(make(reply)).map_err(|_| gone())?;
-    answer.await.map_err(|_| gone())
+    calls.send(make(reply)).map_err(|_| loop_ended())?;
+    answer.await.map_err(|_| loop_ended())
 }
 
-fn gone() -> Refusal {
+fn loop_ended() -> Refusal {
     Refusal::new(RefusalCode::Draining, "the daemon is stopping")
 }

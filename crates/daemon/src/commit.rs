@@ -65,34 +65,37 @@ pub(crate) struct CommitParts {
     /// The threads that publish and seal settled tasks, and the secrets that the sealer redacts.
     pub(crate) publisher: mpsc::Sender<TaskId>,
     pub(crate) sealer: SealerHandle,
-    pub(crate) given: LaunchSecrets,
+    pub(crate) launch_secrets: LaunchSecrets,
     /// Notified when the ledger cannot be read.
-    pub(crate) suspected: Arc<Notify>,
+    pub(crate) ledger_damage: Arc<Notify>,
 }
 
 /// The state of the commit loop that others may read, as of its last commit.
 #[derive(Clone)]
 pub(crate) struct CommittedViews {
     /// The tasks that wait for a slot, in order.
-    pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
+    pub(crate) queue: watch::Receiver<Arc<Vec<TaskId>>>,
     /// Sessions and credentials.
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
     /// The number of decisions in the ledger.
-    pub(crate) head: watch::Receiver<i64>,
+    pub(crate) decision_count: watch::Receiver<i64>,
 }
 
 pub(crate) struct ViewSenders {
-    line: watch::Sender<Arc<Vec<TaskId>>>,
+    queue: watch::Sender<Arc<Vec<TaskId>>>,
     roster: watch::Sender<Arc<Roster>>,
-    head: watch::Sender<i64>,
+    decision_count: watch::Sender<i64>,
 }
 
 impl CommittedViews {
-    pub(crate) fn of(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
-        let (line, in_line) = watch::channel(Arc::new(desk.line()));
+    pub(crate) fn from_desk(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
+        let (line, in_line) = watch::channel(Arc::new(desk.queue()));
         let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
         let (head, read_to) = watch::channel(ledger.last());
-        (ViewSenders { line, roster, head }, Self { line: in_line, roster: known, head: read_to })
+        (
+            ViewSenders { queue: line, roster, decision_count: head },
+            Self { queue: in_line, roster: known, decision_count: read_to },
+        )
     }
 }
 
@@ -110,22 +113,22 @@ pub(crate) struct CommitLoop {
     /// Whether requests are accepted and queued tasks may start.
     serving: bool,
     /// The thread that prepares waiting tasks again, and the tasks that it is working on.
-    look: mpsc::Sender<TaskId>,
-    looking: HashSet<TaskId>,
+    preparer: mpsc::Sender<TaskId>,
+    preparing: HashSet<TaskId>,
     /// Receives settled tasks, which may have escape files to publish.
     publisher: mpsc::Sender<TaskId>,
     /// Receives settled tasks, which need a receipt.
     sealer: SealerHandle,
     /// The secrets that launched tasks were given, for the sealer.
-    given: LaunchSecrets,
+    launch_secrets: LaunchSecrets,
     /// Events that could not be committed yet.
-    unwritten: Vec<DeskEvent>,
+    uncommitted: Vec<DeskEvent>,
     /// Idempotency keys of the current batch.
     fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
     /// Keys of requests that joined a waiting one. They have no record of their own and are lost when the daemon stops.
-    joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, Timestamp)>,
+    joined_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency, Timestamp)>,
     /// Notified when the ledger cannot be read.
-    suspected: Arc<Notify>,
+    ledger_damage: Arc<Notify>,
 }
 
 /// Why a task that was permitted did not start.
@@ -159,13 +162,13 @@ struct PendingReplies {
     /// The request that would be launched, and its sandbox.
     prepared: Option<(Prepared, Request, Sandbox)>,
     idle_shim: Option<IdleShim>,
-    done: Done,
+    after_commit: AfterCommit,
 }
 
 impl PendingReplies {
     /// For a step that launches nothing.
-    fn of(step: DeskStep, done: Done) -> Self {
-        Self { step, prepared: None, idle_shim: None, done }
+    fn without_launch(step: DeskStep, done: AfterCommit) -> Self {
+        Self { step, prepared: None, idle_shim: None, after_commit: done }
     }
 }
 
@@ -178,14 +181,14 @@ struct CommitBatch {
     halt: Option<oneshot::Sender<()>>,
 }
 
-enum Done {
+enum AfterCommit {
     Asked(CommitReply<AskOutcome>, AskOutcome),
     Replayed(CommitReply<AskOutcome>, Result<AskOutcome, Refusal>),
     /// With the desk's refusal, if it refused. Sent after the commit, when the caller can read what it conflicts with.
     Plain(CommitReply<()>, Result<(), Refusal>),
-    Kept(CommitReply<RegisterReply>, Result<RegisterReply, Refusal>),
+    Registered(CommitReply<RegisterReply>, Result<RegisterReply, Refusal>),
     /// Nobody waits for a reply. The event is tried again if the commit fails.
-    Told(Option<DeskEvent>),
+    Event(Option<DeskEvent>),
 }
 
 impl CommitLoop {
@@ -193,7 +196,7 @@ impl CommitLoop {
     pub(crate) fn new(parts: CommitParts) -> std::io::Result<Self> {
         let CommitParts { home, users, gate, ledger, reader, desk, handle, calls, views, .. } = parts;
         Ok(Self {
-            look: looker(home.clone(), gate.key.clone(), users, handle)?,
+            preparer: spawn_preparer(home.clone(), gate.key.clone(), users, handle)?,
             home,
             gate,
             ledger,
@@ -205,14 +208,14 @@ impl CommitLoop {
             mint: IdMint::default(),
             views,
             serving: false,
-            looking: HashSet::new(),
+            preparing: HashSet::new(),
             publisher: parts.publisher,
             sealer: parts.sealer,
-            given: parts.given,
-            unwritten: Vec::new(),
+            launch_secrets: parts.launch_secrets,
+            uncommitted: Vec::new(),
             fresh_keys: HashMap::new(),
-            joined: HashMap::new(),
-            suspected: parts.suspected,
+            joined_keys: HashMap::new(),
+            ledger_damage: parts.ledger_damage,
         })
     }
 
@@ -221,18 +224,18 @@ impl CommitLoop {
         while halted.is_none() {
             let mut batch = Vec::new();
             // A task that has a slot but could not start is tried again, even if no call arrives.
-            let stuck = self.serving && self.desk.ready().iter().any(|task| !self.looking.contains(task));
-            if self.unwritten.is_empty() && !stuck {
+            let stuck = self.serving && self.desk.ready_tasks().iter().any(|task| !self.preparing.contains(task));
+            if self.uncommitted.is_empty() && !stuck {
                 match self.calls.recv() {
                     Ok(call) => batch.push(call),
                     Err(_) => return,
                 }
             } else {
                 batch.extend(self.calls.recv_timeout(COMMIT_RETRY_INTERVAL).ok());
-                batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Box::new).map(CommitCall::Tell));
+                batch.extend(std::mem::take(&mut self.uncommitted).into_iter().map(Box::new).map(CommitCall::Event));
             }
-            self.wait_for_company(&mut batch);
-            halted = self.work(batch);
+            self.fill_batch(&mut batch);
+            halted = self.process_batch(batch);
         }
         if let Err(e) = self.ledger.checkpoint() {
             crate::log!("the ledger was not checkpointed: {e}");
@@ -244,8 +247,8 @@ impl CommitLoop {
         }
     }
 
-    fn wait_for_company(&self, batch: &mut Vec<CommitCall>) {
-        let busy = self.desk.busy();
+    fn fill_batch(&self, batch: &mut Vec<CommitCall>) {
+        let busy = self.desk.running_count();
         if busy > TASKS_WITHOUT_BATCH_WAIT {
             let until = clock::steady() + (BATCH_WAIT_PER_TASK * u32::try_from(busy).unwrap_or(8)).min(MAX_BATCH_WAIT);
             while batch.len() < MAX_BATCH_CALLS.min(busy) {
@@ -264,42 +267,42 @@ impl CommitLoop {
     }
 
     /// Decides about a batch, commits it and acts on it. Returns the reply to a halt, if the batch contains one.
-    fn work(&mut self, calls: Vec<CommitCall>) -> Option<oneshot::Sender<()>> {
+    fn process_batch(&mut self, calls: Vec<CommitCall>) -> Option<oneshot::Sender<()>> {
         let mut batch = CommitBatch::default();
         for call in calls {
-            self.take(call, &mut batch);
+            self.handle_call(call, &mut batch);
         }
         self.commit(batch.pending);
-        self.look_for_the_next();
-        self.show_the_line();
+        self.prepare_ready_tasks();
+        self.publish_queue();
         for reply in batch.checkpoints {
             let _ = reply.send(self.ledger.checkpoint().map_err(|e| ledger_refusal(&e)));
         }
         for barrier in batch.barriers {
-            let _ = barrier.send(self.desk.launched());
+            let _ = barrier.send(self.desk.launched_tasks());
         }
         batch.halt
     }
 
-    fn take(&mut self, call: CommitCall, batch: &mut CommitBatch) {
+    fn handle_call(&mut self, call: CommitCall, batch: &mut CommitBatch) {
         let pending = &mut batch.pending;
         match call {
             // These calls were accepted before the daemon began to stop.
             CommitCall::Ask { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
             CommitCall::Answer { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
-            CommitCall::Wish { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
+            CommitCall::Register { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
             CommitCall::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
             CommitCall::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
             CommitCall::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
             CommitCall::Decide { events, reply } => pending.push(self.decide(events, reply)),
-            CommitCall::Wish { wish, reply } => pending.push(self.decide_register(wish, reply)),
-            CommitCall::Tell(event) => pending.extend(self.decide_event(*event)),
+            CommitCall::Register { command: wish, reply } => pending.push(self.decide_register(wish, reply)),
+            CommitCall::Event(event) => pending.extend(self.decide_event(*event)),
             CommitCall::Prepared { task, world, prepared } => {
                 pending.extend(self.on_prepared(task, world, prepared.map(|l| *l)))
             }
-            CommitCall::GiveUp { before } => pending.extend(self.give_up(before)),
-            CommitCall::Read(read) => read(&self.desk.register),
-            CommitCall::Rebuild { reply } => {
+            CommitCall::GiveUpUnreported { before } => pending.extend(self.give_up_unreported(before)),
+            CommitCall::ReadRegister(read) => read(&self.desk.register),
+            CommitCall::RebuildIndex { reply } => {
                 let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
             }
             CommitCall::Checkpoint { reply } => batch.checkpoints.push(reply),
@@ -310,8 +313,10 @@ impl CommitLoop {
 
     fn withdraw(&mut self, task: TaskId, by: Text, reply: CommitReply<()>) -> PendingReplies {
         match self.step(DeskEvent::Withdrawn { task, by }) {
-            Ok(step) => PendingReplies::of(step, Done::Plain(reply, Ok(()))),
-            Err(refusal) => PendingReplies::of(DeskStep::default(), Done::Plain(reply, Err(refusal))),
+            Ok(step) => PendingReplies::without_launch(step, AfterCommit::Plain(reply, Ok(()))),
+            Err(refusal) => {
+                PendingReplies::without_launch(DeskStep::default(), AfterCommit::Plain(reply, Err(refusal)))
+            }
         }
     }
 
@@ -324,31 +329,33 @@ impl CommitLoop {
                 Err(refusal) => told = Err(refusal),
             }
         }
-        PendingReplies::of(all, Done::Plain(reply, told))
+        PendingReplies::without_launch(all, AfterCommit::Plain(reply, told))
     }
 
     fn decide_register(&mut self, wish: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
-        match self.step(DeskEvent::Wished(wish)) {
+        match self.step(DeskEvent::RegisterCommand(wish)) {
             Ok(mut step) => {
-                let kept = step.kept.take().unwrap_or(RegisterReply::Nothing);
-                PendingReplies::of(step, Done::Kept(reply, Ok(kept)))
+                let kept = step.register_reply.take().unwrap_or(RegisterReply::Nothing);
+                PendingReplies::without_launch(step, AfterCommit::Registered(reply, Ok(kept)))
             }
-            Err(refusal) => PendingReplies::of(DeskStep::default(), Done::Kept(reply, Err(refusal))),
+            Err(refusal) => {
+                PendingReplies::without_launch(DeskStep::default(), AfterCommit::Registered(reply, Err(refusal)))
+            }
         }
     }
 
     /// Decides about an event that nobody waits for.
     fn decide_event(&mut self, event: DeskEvent) -> Option<PendingReplies> {
-        if let DeskEvent::House { state, .. } = &event {
+        if let DeskEvent::DaemonState { state, .. } = &event {
             self.serving = *state == DaemonState::Running;
             // A grant that was saved just before the previous daemon ended may cover a waiting task.
-            let waiting = if self.serving { self.desk.waiting_for_a_person() } else { Vec::new() };
+            let waiting = if self.serving { self.desk.tasks_awaiting_approval() } else { Vec::new() };
             for task in waiting {
-                self.look_at(task);
+                self.prepare_task(task);
             }
         }
-        let again = retold(&event);
-        Some(PendingReplies::of(self.step(event).ok()?, Done::Told(again)))
+        let again = copy_reported_fact(&event);
+        Some(PendingReplies::without_launch(self.step(event).ok()?, AfterCommit::Event(again)))
     }
 
     /// A task that waits, for an approval or for a slot, has been prepared again.
@@ -358,20 +365,20 @@ impl CommitLoop {
         world: FactsAtLaunch,
         prepared: Option<(Prepared, Request)>,
     ) -> Option<PendingReplies> {
-        self.looking.remove(&task);
-        if self.desk.question(task).is_some() {
+        self.preparing.remove(&task);
+        if self.desk.pending_question(task).is_some() {
             self.release(task, world, prepared)
         } else {
             self.fill_slot(task, world, prepared)
         }
     }
 
-    fn give_up(&mut self, before: Timestamp) -> Vec<PendingReplies> {
+    fn give_up_unreported(&mut self, before: Timestamp) -> Vec<PendingReplies> {
         let mut pending = Vec::new();
-        for task in self.desk.never_told(before) {
+        for task in self.desk.unreported_before(before) {
             let outcome = Outcome::Lost { why: Text::from_static("the outcome was never reported") };
-            let step = self.step(DeskEvent::Told { task, outcome }).ok();
-            pending.extend(step.map(|step| PendingReplies::of(step, Done::Told(None))));
+            let step = self.step(DeskEvent::OutcomeReported { task, outcome }).ok();
+            pending.extend(step.map(|step| PendingReplies::without_launch(step, AfterCommit::Event(None))));
         }
         pending
     }
@@ -382,7 +389,7 @@ impl CommitLoop {
         let written = if entries.is_empty() { Ok(()) } else { self.ledger.commit(&entries) };
         self.fresh_keys.clear();
         if let Err(e) = written {
-            self.not_written(pending, &e);
+            self.undo_failed_commit(pending, &e);
             self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
             return;
         }
@@ -392,13 +399,13 @@ impl CommitLoop {
         }
         pending.into_iter().for_each(|p| self.act(p));
         if !entries.is_empty() {
-            self.views.head.send_replace(self.ledger.last());
+            self.views.decision_count.send_replace(self.ledger.last());
         }
     }
 
-    fn show_the_line(&self) {
-        let line = self.desk.line();
-        self.views.line.send_if_modified(|old| {
+    fn publish_queue(&self) {
+        let line = self.desk.queue();
+        self.views.queue.send_if_modified(|old| {
             let moved = **old != line;
             if moved {
                 *old = Arc::new(line);
@@ -408,9 +415,9 @@ impl CommitLoop {
     }
 
     /// Has a task prepared again, on the preparing thread.
-    fn look_at(&mut self, task: TaskId) {
-        if self.looking.insert(task) && self.look.send(task).is_err() {
-            self.looking.remove(&task);
+    fn prepare_task(&mut self, task: TaskId) {
+        if self.preparing.insert(task) && self.preparer.send(task).is_err() {
+            self.preparing.remove(&task);
         }
     }
 
@@ -421,7 +428,7 @@ impl CommitLoop {
 
     /// Acts on a step whose decisions are durable.
     fn act(&mut self, pending: PendingReplies) {
-        let PendingReplies { step, prepared, idle_shim, done } = pending;
+        let PendingReplies { step, prepared, idle_shim, after_commit: done } = pending;
         match (step.launch, prepared, idle_shim) {
             (Some(launch), Some(prepared), Some(idle_shim)) => self.hand_over(launch, prepared, idle_shim),
             (launch, _, idle_shim) => {
@@ -437,19 +444,19 @@ impl CommitLoop {
                 }
             }
         }
-        step.release.into_iter().for_each(|task| self.look_at(task));
-        if let Some(task) = step.forget
+        step.may_release.into_iter().for_each(|task| self.prepare_task(task));
+        if let Some(task) = step.drop_request
             && let Err(e) = waiting::forget(&self.home, task)
         {
             crate::log!("{task}: its stored request could not be deleted: {e}");
         }
         step.decisions.iter().for_each(|entry| self.announce(entry));
         match done {
-            Done::Asked(reply, asked) => drop(reply.send(Ok(asked))),
-            Done::Replayed(reply, earlier) => drop(reply.send(earlier)),
-            Done::Plain(reply, told) => drop(reply.send(told)),
-            Done::Kept(reply, told) => drop(reply.send(told)),
-            Done::Told(_) => {}
+            AfterCommit::Asked(reply, asked) => drop(reply.send(Ok(asked))),
+            AfterCommit::Replayed(reply, earlier) => drop(reply.send(earlier)),
+            AfterCommit::Plain(reply, told) => drop(reply.send(told)),
+            AfterCommit::Registered(reply, told) => drop(reply.send(told)),
+            AfterCommit::Event(_) => {}
         }
     }
 
@@ -519,11 +526,11 @@ impl CommitLoop {
         let (mut env, mut exposure, mut limits) = (prepared.env, prepared.exposure, request.limits);
         if launch.permit.confinement == Confinement::ReadOnly {
             let asked = matches!(launch.permit.by, DecidedBy::Person { .. });
-            confine::base_only(request, asked, &prepared.home, &mut env, &mut exposure);
-            confine::budget(&mut limits);
+            confine::reduce_environment(request, asked, &prepared.home, &mut env, &mut exposure);
+            confine::limit_read_only(&mut limits);
         }
         if launch.permit.confinement != Confinement::ReadOnly && builtin.is_none() {
-            self.given.remember(task, &env, &exec.argv);
+            self.launch_secrets.remember(task, &env, &exec.argv);
         }
         env.push((countersign_model::MARKER.to_owned(), task.to_string()));
         let what = ResolvedRequest {
@@ -558,22 +565,22 @@ impl CommitLoop {
     }
 
     /// A commit failed: nothing was decided, so nothing is done. Events that report facts are tried again.
-    fn not_written(&mut self, pending: Vec<PendingReplies>, error: &LedgerError) {
+    fn undo_failed_commit(&mut self, pending: Vec<PendingReplies>, error: &LedgerError) {
         crate::log!("a commit failed and was rolled back: {error}");
         if error.is_damage() {
-            self.suspected.notify_one();
+            self.ledger_damage.notify_one();
         }
         for p in pending {
             self.give_back(p.idle_shim);
-            match p.done {
-                Done::Asked(reply, asked) => {
+            match p.after_commit {
+                AfterCommit::Asked(reply, asked) => {
                     let _ = waiting::forget(&self.home, asked.task);
                     let _ = reply.send(Err(ledger_refusal(error)));
                 }
-                Done::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
-                Done::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
-                Done::Kept(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
-                Done::Told(again) => self.unwritten.extend(again),
+                AfterCommit::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
+                AfterCommit::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
+                AfterCommit::Registered(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
+                AfterCommit::Event(again) => self.uncommitted.extend(again),
             }
         }
         match Desk::restore(&self.reader, self.desk.caps(), self.desk.policy) {
@@ -589,7 +596,12 @@ fn draining_refusal() -> Refusal {
 }
 
 /// Starts the thread that prepares waiting tasks again and reports to the commit loop.
-fn looker(home: Home, key: HomeKey, users: Users, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
+fn spawn_preparer(
+    home: Home,
+    key: HomeKey,
+    users: Users,
+    commit: CommitHandle,
+) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
     std::thread::Builder::new().name("look".into()).spawn(move || {
         for task in tasks {
@@ -607,7 +619,7 @@ fn looker(home: Home, key: HomeKey, users: Users, commit: CommitHandle) -> std::
 }
 
 /// A copy of an event that reports a fact: the loop must repeat it until it is recorded.
-fn retold(event: &DeskEvent) -> Option<DeskEvent> {
+fn copy_reported_fact(event: &DeskEvent) -> Option<DeskEvent> {
     match event {
         DeskEvent::Closed { task, closing, recovered } => {
             Some(DeskEvent::Closed { task: *task, closing: closing.clone(), recovered: *recovered })
@@ -623,20 +635,22 @@ fn retold(event: &DeskEvent) -> Option<DeskEvent> {
             next_seq: *next_seq,
             recovered: *recovered,
         }),
-        DeskEvent::Told { task, outcome } => Some(DeskEvent::Told { task: *task, outcome: outcome.clone() }),
+        DeskEvent::OutcomeReported { task, outcome } => {
+            Some(DeskEvent::OutcomeReported { task: *task, outcome: outcome.clone() })
+        }
         DeskEvent::Asked(_)
         | DeskEvent::Unredeemed { .. }
         | DeskEvent::Observed { .. }
         | DeskEvent::Answered(_)
-        | DeskEvent::Slot { .. }
+        | DeskEvent::SlotFree { .. }
         | DeskEvent::Covered { .. }
-        | DeskEvent::Wished(_)
+        | DeskEvent::RegisterCommand(_)
         | DeskEvent::Withdrawn { .. }
         | DeskEvent::Expired { .. }
         | DeskEvent::Sealed { .. }
         | DeskEvent::Shutdown(_)
         | DeskEvent::Key(_)
-        | DeskEvent::House { .. } => None,
+        | DeskEvent::DaemonState { .. } => None,
     }
 }
 

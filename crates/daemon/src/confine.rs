@@ -44,14 +44,14 @@ pub(crate) fn sandbox_spec(
 
 /// Reduces the environment of a read-only task to the base and the variables that the request names. A variable that
 /// injects code is kept only if a person approved it. The exposure records which variables are withheld.
-pub(crate) fn base_only(
+pub(crate) fn reduce_environment(
     request: &Request,
     asked: bool,
     homes: &str,
     env: &mut Vec<(String, String)>,
     exposure: &mut Exposure,
 ) {
-    let named = |name: &str| request.args.env.contains_key(name) && (asked || !env::injects(name));
+    let named = |name: &str| request.args.env.contains_key(name) && (asked || !env::injects_code(name));
     // A toolchain in a system directory or in a known place below the home.
     let tools = |(name, value): &(String, String)| {
         TOOLCHAIN_VARIABLES.contains(&name.as_str()) && places::keeps_programs(value, homes)
@@ -63,7 +63,7 @@ pub(crate) fn base_only(
     exposure.class = if request.args.env.is_empty() { EnvClass::Base } else { EnvClass::Named };
 }
 
-pub(crate) fn budget(limits: &mut Limits) {
+pub(crate) fn limit_read_only(limits: &mut Limits) {
     let within = |limit: Option<u64>, most: u64| Some(limit.map_or(most, |l| l.min(most)));
     limits.wall_ms = within(limits.wall_ms, Limits::READ_ONLY_WALL_MS);
     limits.output_bytes = within(limits.output_bytes, MAX_READ_ONLY_OUTPUT_BYTES);

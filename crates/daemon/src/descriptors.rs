@@ -21,7 +21,7 @@ pub(crate) struct OutOfDescriptors;
 
 impl OutOfDescriptors {
     /// Whether this error is the reason.
-    pub(crate) fn is_it(e: &io::Error) -> bool {
+    pub(crate) fn matches(e: &io::Error) -> bool {
         matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE))
     }
 }
@@ -36,7 +36,7 @@ impl From<OutOfDescriptors> for Refusal {
 
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorReserve {
-    kept: Mutex<Vec<OwnedFd>>,
+    reserved: Mutex<Vec<OwnedFd>>,
 }
 
 /// Descriptors that the reserve released for one caller. Dropping the loan fills the reserve again.
@@ -52,7 +52,7 @@ impl DescriptorReserve {
 
     /// Fills the reserve as far as descriptors are available.
     pub(crate) fn fill(&self) {
-        let mut kept = crate::lock(&self.kept);
+        let mut kept = crate::lock(&self.reserved);
         while kept.len() < RESERVED_DESCRIPTORS
             && let Ok(file) = File::open("/dev/null")
         {
@@ -62,14 +62,14 @@ impl DescriptorReserve {
 
     /// Releases descriptors for a caller. None if the reserve is used up.
     pub(crate) fn lend(self: &Arc<Self>) -> Option<DescriptorLoan> {
-        let mut kept = crate::lock(&self.kept);
+        let mut kept = crate::lock(&self.reserved);
         let left = kept.len().checked_sub(DESCRIPTORS_PER_LOAN)?;
         kept.truncate(left);
         Some(DescriptorLoan(Arc::clone(self)))
     }
 
     /// Runs `look`, and again with descriptors of the reserve if there were no others.
-    pub(crate) fn with<T>(
+    pub(crate) fn with_reserve<T>(
         self: &Arc<Self>,
         mut look: impl FnMut() -> Result<T, OutOfDescriptors>,
     ) -> Result<T, OutOfDescriptors> {
@@ -87,7 +87,7 @@ impl DescriptorLoan {
     /// Whether enough descriptors are free again to fill the whole reserve.
     pub(crate) fn is_repaid(&self) -> bool {
         self.0.fill();
-        crate::lock(&self.0.kept).len() == RESERVED_DESCRIPTORS
+        crate::lock(&self.0.reserved).len() == RESERVED_DESCRIPTORS
     }
 }
 
@@ -102,22 +102,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_comes_back_and_there_is_no_more_than_there_is() {
+    fn lent_descriptors_come_back_and_the_reserve_is_bounded() {
         let descriptors = DescriptorReserve::reserve();
-        let kept = || descriptors.kept.lock().unwrap().len();
+        let kept = || descriptors.reserved.lock().unwrap().len();
         assert_eq!(kept(), RESERVED_DESCRIPTORS);
         let loans: Vec<DescriptorLoan> = std::iter::from_fn(|| descriptors.lend()).collect();
         assert_eq!((loans.len(), kept()), (RESERVED_DESCRIPTORS / DESCRIPTORS_PER_LOAN, 0));
-        assert_eq!(descriptors.with(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
+        assert_eq!(descriptors.with_reserve(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
         drop(loans);
         assert_eq!(kept(), RESERVED_DESCRIPTORS);
         let mut tries = 0;
-        let found = descriptors.with(|| {
+        let found = descriptors.with_reserve(|| {
             tries += 1;
-            if tries == 1 { Err(OutOfDescriptors) } else { Ok(descriptors.kept.lock().unwrap().len()) }
+            if tries == 1 { Err(OutOfDescriptors) } else { Ok(descriptors.reserved.lock().unwrap().len()) }
         });
         assert_eq!((found, kept()), (Ok(RESERVED_DESCRIPTORS - DESCRIPTORS_PER_LOAN), RESERVED_DESCRIPTORS));
-        assert!(OutOfDescriptors::is_it(&Errno::MFILE.into()) && OutOfDescriptors::is_it(&Errno::NFILE.into()));
-        assert!(!OutOfDescriptors::is_it(&Errno::ACCESS.into()));
+        assert!(OutOfDescriptors::matches(&Errno::MFILE.into()) && OutOfDescriptors::matches(&Errno::NFILE.into()));
+        assert!(!OutOfDescriptors::matches(&Errno::ACCESS.into()));
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Desk {
     /// The digest of the policy in force, for the record.
     pub(crate) policy: Option<Digest>,
     /// Requests that a person denied recently, with the person's words.
-    refused: HashMap<RequestIdentity, (Timestamp, Option<Text>)>,
+    recent_denials: HashMap<RequestIdentity, (Timestamp, Option<Text>)>,
 }
 
 /// How many tasks may run at the same time.
@@ -72,7 +72,7 @@ impl OpenTask {
         SlotOwner { session: self.requester.session, principal: self.requester.principal }
     }
 
-    fn same(&self) -> RequestIdentity {
+    fn identity(&self) -> RequestIdentity {
         let Requester { principal, session, profile, .. } = self.requester;
         RequestIdentity { principal, session, plan_digest: self.plan_digest, background: self.background, profile }
     }
@@ -88,7 +88,7 @@ enum OpenStage {
     },
     Permitted(GrantedPermission),
     /// Permitted, and waiting for a slot since then.
-    InLine {
+    Queued {
         since: Timestamp,
         granted: GrantedPermission,
     },
@@ -121,18 +121,18 @@ impl Desk {
     }
 
     /// The task that waits for an approval of an identical request.
-    pub(crate) fn joins(&self, same: RequestIdentity) -> Option<TaskId> {
-        let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. }) && o.same() == same;
+    pub(crate) fn find_waiting(&self, same: RequestIdentity) -> Option<TaskId> {
+        let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. }) && o.identity() == same;
         self.open.iter().find(|(_, o)| waits(o)).map(|(task, _)| *task)
     }
 
     /// When a person recently denied an identical request, and what they said.
-    pub(crate) fn refused(&self, same: RequestIdentity, now: Timestamp) -> Option<(Timestamp, Option<Text>)> {
-        self.refused.get(&same).filter(|(at, _)| now.since(*at) < DENIAL_COOLDOWN).cloned()
+    pub(crate) fn recent_denial(&self, same: RequestIdentity, now: Timestamp) -> Option<(Timestamp, Option<Text>)> {
+        self.recent_denials.get(&same).filter(|(at, _)| now.since(*at) < DENIAL_COOLDOWN).cloned()
     }
 
     /// What an approval is asked about, if the task waits for one.
-    pub(crate) fn question(&self, task: TaskId) -> Option<&[UncoveredCommand]> {
+    pub(crate) fn pending_question(&self, task: TaskId) -> Option<&[UncoveredCommand]> {
         match &self.open.get(&task)?.stage {
             OpenStage::Waiting { about, .. } => Some(about),
             _ => None,
@@ -140,13 +140,13 @@ impl Desk {
     }
 
     /// The tasks that wait for an approval.
-    pub(crate) fn waiting_for_a_person(&self) -> Vec<TaskId> {
+    pub(crate) fn tasks_awaiting_approval(&self) -> Vec<TaskId> {
         let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. });
         self.open.iter().filter(|(_, o)| waits(o)).map(|(task, _)| *task).collect()
     }
 
     /// How many tasks of a principal have not been launched.
-    pub(crate) fn waiting_of(&self, principal: countersign_model::PrincipalId) -> usize {
+    pub(crate) fn count_unlaunched(&self, principal: countersign_model::PrincipalId) -> usize {
         let waits = |o: &&OpenTask| {
             !matches!(o.stage, OpenStage::Launched | OpenStage::Observed(_)) && o.requester.principal == principal
         };
@@ -156,15 +156,15 @@ impl Desk {
     /// Who permitted a task that has not been launched.
     pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&DecidedBy> {
         match &self.open.get(&task)?.stage {
-            OpenStage::Permitted(granted) | OpenStage::InLine { granted, .. } => Some(&granted.by),
+            OpenStage::Permitted(granted) | OpenStage::Queued { granted, .. } => Some(&granted.by),
             _ => None,
         }
     }
 
     /// The tasks that wait for a slot, in order.
-    pub(crate) fn line(&self) -> Vec<TaskId> {
+    pub(crate) fn queue(&self) -> Vec<TaskId> {
         let since = |o: &OpenTask| match &o.stage {
-            OpenStage::InLine { since, .. } => Some(*since),
+            OpenStage::Queued { since, .. } => Some(*since),
             _ => None,
         };
         let mut line: Vec<(Timestamp, TaskId)> = self.open.iter().filter_map(|(t, o)| Some((since(o)?, *t))).collect();
@@ -174,10 +174,10 @@ impl Desk {
 
     /// The queued tasks that may start now. A task that is blocked by the limit of its own session or principal does
     /// not block others.
-    pub(crate) fn ready(&self) -> Vec<TaskId> {
+    pub(crate) fn ready_tasks(&self) -> Vec<TaskId> {
         let mut running = self.running();
         let mut ready = Vec::new();
-        for task in self.line() {
+        for task in self.queue() {
             if running.len() as u64 >= self.caps.total {
                 break;
             }
@@ -192,7 +192,7 @@ impl Desk {
 
     /// Whether a new task of this owner could run now. It may not overtake a queued task that is ready.
     pub(crate) fn has_room(&self, whose: SlotOwner) -> bool {
-        self.fits(&self.running(), whose) && self.ready().is_empty()
+        self.fits(&self.running(), whose) && self.ready_tasks().is_empty()
     }
 
     fn running(&self) -> Vec<SlotOwner> {
@@ -215,16 +215,16 @@ impl Desk {
     }
 
     /// How many tasks are running.
-    pub(crate) fn busy(&self) -> usize {
+    pub(crate) fn running_count(&self) -> usize {
         self.open.values().filter(|o| o.stage == OpenStage::Launched).count()
     }
 
-    pub(crate) fn launched(&self) -> Vec<TaskId> {
+    pub(crate) fn launched_tasks(&self) -> Vec<TaskId> {
         self.open.iter().filter(|(_, o)| o.stage == OpenStage::Launched).map(|(t, _)| *t).collect()
     }
 
     /// The tasks that agents run themselves, started before `before`, whose outcome has not been reported.
-    pub(crate) fn never_told(&self, before: Timestamp) -> Vec<TaskId> {
+    pub(crate) fn unreported_before(&self, before: Timestamp) -> Vec<TaskId> {
         let old = |o: &OpenTask| matches!(o.stage, OpenStage::Observed(since) if since < before);
         self.open.iter().filter(|(_, o)| old(o)).map(|(t, _)| *t).collect()
     }
@@ -232,11 +232,11 @@ impl Desk {
     /// Applies a decision that is already in the ledger.
     pub(crate) fn replay(&mut self, task: TaskId, line: &str, record: &Record) {
         let RecordContent::Decision(decision) = &record.what else { return };
-        self.note(task, record.at, line, decision);
+        self.apply(task, record.at, line, decision);
     }
 
     /// The one place where a decision changes the desk.
-    fn note(&mut self, task: TaskId, at: Timestamp, line: &str, decision: &Decision) {
+    fn apply(&mut self, task: TaskId, at: Timestamp, line: &str, decision: &Decision) {
         if let (Some(requester), Decision::Planned { plan_digest, background, risks, .. }) =
             (Requester::from_decision(decision), decision)
         {
@@ -253,9 +253,9 @@ impl Desk {
                 open.stage = OpenStage::Waiting { approval: *approval, options, about };
             }
             Decision::PermissionDenied { by: DecidedBy::Person { .. }, words, .. } => {
-                let same = open.same();
-                self.refused.retain(|_, (old, _)| at.since(*old) < DENIAL_COOLDOWN);
-                self.refused.insert(same, (at, words.clone()));
+                let same = open.identity();
+                self.recent_denials.retain(|_, (old, _)| at.since(*old) < DENIAL_COOLDOWN);
+                self.recent_denials.insert(same, (at, words.clone()));
             }
             Decision::PermissionGranted { permit, by, scope, confinement, sandbox, .. } => {
                 let (permit, by) = (*permit, by.clone());
@@ -264,7 +264,7 @@ impl Desk {
             }
             Decision::Queued { waits_for: WaitsFor::Slot, .. } => {
                 if let OpenStage::Permitted(granted) = std::mem::replace(&mut open.stage, OpenStage::Planned) {
-                    open.stage = OpenStage::InLine { since: at, granted };
+                    open.stage = OpenStage::Queued { since: at, granted };
                 }
             }
             Decision::Launched { .. } => open.stage = OpenStage::Launched,
@@ -277,12 +277,12 @@ impl Desk {
     /// Decides about one event. A refused event changes nothing.
     pub(crate) fn step(&mut self, now: Moment<'_>, event: DeskEvent) -> Result<DeskStep, Refusal> {
         let mut turn = Turn { desk: self, now, step: DeskStep::default() };
-        turn.take(event)?;
+        turn.handle_event(event)?;
         Ok(turn.step)
     }
 
     /// The waiting tasks that a new grant may cover. The commit loop prepares and judges each again.
-    fn may_cover(&self, grant: &Grant) -> Vec<TaskId> {
+    fn tasks_grant_may_cover(&self, grant: &Grant) -> Vec<TaskId> {
         let could = |open: &OpenTask| {
             let OpenStage::Waiting { about, .. } = &open.stage else { return false };
             open.requester.principal == grant.principal

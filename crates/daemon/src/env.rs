@@ -23,21 +23,21 @@ const CODE_INJECTION_VARIABLES: &[&str] = &[
     "RUBYOPT",
 ];
 
-pub(crate) fn injects(name: &str) -> bool {
+pub(crate) fn injects_code(name: &str) -> bool {
     let git = name.starts_with("GIT_") && !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_");
     CODE_INJECTION_VARIABLES.contains(&name)
         || name.starts_with("LD_")
         || name.starts_with("BASH_FUNC_")
         || git
-        || ours(name)
+        || is_own_variable(name)
 }
 
-fn ours(name: &str) -> bool {
+fn is_own_variable(name: &str) -> bool {
     name.starts_with("COUNTERSIGN_")
 }
 
 /// The variables for a request, and the record of them.
-pub(crate) fn expose(
+pub(crate) fn build_environment(
     request: &Request,
     base: &BTreeMap<String, String>,
 ) -> Result<(BTreeMap<String, String>, Exposure), Refusal> {
@@ -54,7 +54,7 @@ pub(crate) fn expose(
     let source = if args.inherit.is_empty() { base } else { &args.inherit };
     for (name, value) in source {
         let named = args.env.contains_key(name);
-        match (is_base_variable(name), injects(name) || looks_secret(name)) {
+        match (is_base_variable(name), injects_code(name) || looks_secret(name)) {
             (true, _) => drop(env.insert(name.clone(), value.clone())),
             (false, true) if !named => withheld.push(name.clone()),
             _ => drop(env.insert(name.clone(), value.clone())),
@@ -66,7 +66,7 @@ pub(crate) fn expose(
     }
     let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     env.insert("PATH".to_owned(), safe_path(path));
-    env.extend(args.env.iter().filter(|(name, _)| !ours(name)).map(|(k, v)| (k.clone(), v.clone())));
+    env.extend(args.env.iter().filter(|(name, _)| !is_own_variable(name)).map(|(k, v)| (k.clone(), v.clone())));
     let class = match (args.inherit.keys().any(|name| !is_base_variable(name)), args.env.is_empty()) {
         (true, _) => EnvClass::Inherited,
         (false, false) => EnvClass::Named,
@@ -85,7 +85,7 @@ fn safe_path(path: &str) -> String {
 }
 
 /// The base variables of this process, for requests without an environment.
-pub(crate) fn base_of_house() -> BTreeMap<String, String> {
+pub(crate) fn daemon_base_variables() -> BTreeMap<String, String> {
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     vars.filter(|(name, _)| is_base_variable(name) && name != "PATH" && name != "TERM").collect()
 }
@@ -115,7 +115,7 @@ mod tests {
             ("COUNTERSIGN_HOME", "/c"),
             ("BASH_FUNC_ls%%", "() { :; }"),
         ];
-        let (env, exposure) = expose(&request(&inherit, &[]), &BTreeMap::new()).unwrap();
+        let (env, exposure) = build_environment(&request(&inherit, &[]), &BTreeMap::new()).unwrap();
         let names: Vec<_> = env.keys().map(String::as_str).collect();
         assert_eq!(names, ["EDITOR", "GIT_AUTHOR_NAME", "HOME", "PATH"]);
         assert_eq!(exposure.class, EnvClass::Inherited);
@@ -125,21 +125,22 @@ mod tests {
     #[test]
     fn a_named_variable_is_passed_even_if_it_looks_secret() {
         let (env, exposure) =
-            expose(&request(&[("GITHUB_TOKEN", "t")], &[("GITHUB_TOKEN", "t")]), &BTreeMap::new()).unwrap();
+            build_environment(&request(&[("GITHUB_TOKEN", "t")], &[("GITHUB_TOKEN", "t")]), &BTreeMap::new()).unwrap();
         assert_eq!(env["GITHUB_TOKEN"], "t");
         assert_eq!(exposure.withheld, Vec::<String>::new());
     }
 
     #[test]
-    fn path_loses_what_anyone_could_write() {
-        let (env, _) = expose(&request(&[("PATH", "/usr/bin:.::rel:/tmp:/bin")], &[]), &BTreeMap::new()).unwrap();
+    fn path_loses_directories_that_everyone_may_write() {
+        let (env, _) =
+            build_environment(&request(&[("PATH", "/usr/bin:.::rel:/tmp:/bin")], &[]), &BTreeMap::new()).unwrap();
         assert_eq!(env["PATH"], "/usr/bin:/bin");
     }
 
     #[test]
     fn a_request_without_environment_gets_the_base_only() {
         let base = BTreeMap::from([("HOME".to_owned(), "/h".to_owned()), ("SECRET".to_owned(), "s".to_owned())]);
-        let (env, exposure) = expose(&request(&[], &[]), &base).unwrap();
+        let (env, exposure) = build_environment(&request(&[], &[]), &base).unwrap();
         assert_eq!(env.keys().collect::<Vec<_>>(), ["HOME", "PATH"]);
         assert_eq!((exposure.class, exposure.withheld.len()), (EnvClass::Base, 0));
     }
@@ -147,8 +148,8 @@ mod tests {
     #[test]
     fn names_that_cannot_be_variables_are_refused() {
         for bad in [("", "x"), ("A=B", "x"), ("A", "x\0y")] {
-            assert!(expose(&request(&[], &[bad]), &BTreeMap::new()).is_err(), "{bad:?}");
+            assert!(build_environment(&request(&[], &[bad]), &BTreeMap::new()).is_err(), "{bad:?}");
         }
-        assert!(expose(&request(&[], &[("A", "line\nline")]), &BTreeMap::new()).is_ok());
+        assert!(build_environment(&request(&[], &[("A", "line\nline")]), &BTreeMap::new()).is_ok());
     }
 }

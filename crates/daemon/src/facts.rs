@@ -95,7 +95,7 @@ impl Prepared {
 }
 
 /// Checks a request on its own, without looking anything up.
-pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
+pub(crate) fn check_request(request: &Request) -> Result<(), Refusal> {
     let args = &request.args;
     let bad = |message: &str| Err(Refusal::new(RefusalCode::BadRequest, message));
     if request.tool.is_builtin() {
@@ -140,7 +140,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
             return bad("`args.stdin` is only for `execution_mode` `pipes`; a terminal always accepts input");
         }
         (Mode::Pty, false, rows, cols) => {
-            terminal_size(rows.unwrap_or(DEFAULT_ROWS), cols.unwrap_or(DEFAULT_COLS))?;
+            check_terminal_size(rows.unwrap_or(DEFAULT_ROWS), cols.unwrap_or(DEFAULT_COLS))?;
         }
     }
     if request.confinement == Some(Confinement::None) {
@@ -203,7 +203,7 @@ fn check_file_tool(request: &Request) -> Result<(), Refusal> {
 }
 
 /// Checks the size of a terminal.
-pub(crate) fn terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
+pub(crate) fn check_terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
     let sizes = 1..=MAX_TERMINAL_SIZE;
     if sizes.contains(&rows) && sizes.contains(&cols) {
         return Ok(());
@@ -213,7 +213,7 @@ pub(crate) fn terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
 }
 
 /// Fills in the limits that a request does not name, and refuses those above the operator's.
-pub(crate) fn bound(request: &mut Request, config: &Config, credential: CredentialKind) -> Result<(), Refusal> {
+pub(crate) fn apply_limits(request: &mut Request, config: &Config, credential: CredentialKind) -> Result<(), Refusal> {
     let (l, most) = (&mut request.limits, &config.limits);
     // An agent must not wait forever for a command; a person sees that it hangs.
     if credential == CredentialKind::Agent && !request.background {
@@ -257,13 +257,13 @@ pub(crate) fn roots(
     }
     let own: Vec<String> = match session {
         Some(session) if session.implicit.is_none() => session.roots.iter().map(text).collect(),
-        _ => root_of(&prepared.facts, &prepared.home, &prepared.own_home, gate).into_iter().collect(),
+        _ => root_for_directory(&prepared.facts, &prepared.home, &prepared.own_home, gate).into_iter().collect(),
     };
     own.into_iter().chain(folder).chain(gate.roots.iter().cloned()).collect()
 }
 
 /// The root that a working directory leads to, if it may be one.
-pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &GateSettings) -> Option<String> {
+pub(crate) fn root_for_directory(facts: &Facts, home: &str, own_home: &str, gate: &GateSettings) -> Option<String> {
     let cwd = &facts.cwd.resolved;
     let repository = facts.repositories.get(cwd);
     let here = repository.unwrap_or(cwd);
@@ -291,11 +291,11 @@ pub(crate) fn prepare_again(
 
 /// Looks up all facts of a request. A missing program is a fact; a missing directory is an error.
 pub(crate) fn prepare(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
-    check(request)?;
-    run_as.with_fs_ids(|| look_as(request, key, run_as))?
+    check_request(request)?;
+    run_as.with_fs_ids(|| look_up(request, key, run_as))?
 }
 
-fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
+fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
     let base = &run_as.base;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
     let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
@@ -306,7 +306,7 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
         )
         .hint("use another `cwd`, or create the directory first")
     })?;
-    let (mut env, mut exposure) = env::expose(request, base)?;
+    let (mut env, mut exposure) = env::build_environment(request, base)?;
     env.insert("PWD".to_owned(), cwd.to_owned());
     if request.mode == Mode::Pty {
         env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
@@ -353,14 +353,14 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
         exposure,
         plan_digest: Plan::digest(key, request, cwd),
         plan,
-        home: homes([Some(&home), base.get("HOME")]),
+        home: join_homes([Some(&home), base.get("HOME")]),
         own_home: base.get("HOME").cloned().unwrap_or_default(),
         user: run_as.user.clone(),
     })
 }
 
 /// Homes as written, and their real paths where those differ; see `countersign_model::places`.
-fn homes(named: [Option<&String>; 2]) -> String {
+fn join_homes(named: [Option<&String>; 2]) -> String {
     let mut homes: Vec<String> = Vec::new();
     for home in named.into_iter().flatten() {
         let real = fs::canonicalize(home).ok().and_then(|p| p.into_os_string().into_string().ok());
@@ -384,7 +384,7 @@ mod tests {
 
     /// On a machine without bash, shell text fails with a message, not with a panic.
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_named() {
         let key = HomeKey::new([1; 32]);
         let request = serde_json::from_value(serde_json::json!({
             "tool": "shell", "args": {"argv": ["no-such-\u{1b}program"], "cwd": "/"},

@@ -29,8 +29,8 @@ fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonMismatch> 
     let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
     let json = &mut serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut *json).map_err(|e| {
-        let words = wrong_kind::<T>(bytes, e.inner());
-        let refusal = bad(words.unwrap_or_else(|| in_words(&e.path().to_string(), e.inner())));
+        let words = describe_wrong_kind::<T>(bytes, e.inner());
+        let refusal = bad(words.unwrap_or_else(|| describe_error(&e.path().to_string(), e.inner())));
         JsonMismatch { refusal, fraction: e.inner().to_string().starts_with("invalid type: floating point") }
     })?;
     match json.end() {
@@ -46,10 +46,10 @@ fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonMismatch> 
 }
 
 /// The message for text that is JSON but of the wrong kind: the parser reports some of that as bad syntax.
-fn wrong_kind<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
+fn describe_wrong_kind<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
     let value: Value = serde_json::from_slice(bytes).ok().filter(|_| error.classify() == Category::Syntax)?;
     let e = serde_path_to_error::deserialize::<_, T>(value).err()?;
-    Some(in_words(&e.path().to_string(), e.inner()))
+    Some(describe_error(&e.path().to_string(), e.inner()))
 }
 
 /// A body whose whole numbers are written without a zero fraction: in JSON, `24.0` is `24`.
@@ -95,17 +95,17 @@ pub(crate) fn parse_arguments<T: DeserializeOwned>(arguments: Map<String, Value>
 }
 
 /// The error in a body, in words for people.
-fn in_words(path: &str, error: &serde_json::Error) -> String {
+fn describe_error(path: &str, error: &serde_json::Error) -> String {
     let place = format!("line {}, column {}", error.line(), error.column());
     match error.classify() {
         Category::Eof if error.column() == 0 => {
             return "the body is empty; it must be a JSON object".to_owned();
         }
         Category::Eof => return format!("the body is incomplete JSON: it ends at {place}"),
-        Category::Syntax | Category::Io => return format!("the body is not JSON ({place}): {}", cause(error)),
+        Category::Syntax | Category::Io => return format!("the body is not JSON ({place}): {}", error_cause(error)),
         Category::Data => {}
     }
-    let cause = cause(error);
+    let cause = error_cause(error);
     let field = match path {
         "." | "?" | "" => "the body".to_owned(),
         path => format!("`{}`", DisplaySafe::bounded(path.trim_end_matches(".?"), 80)),
@@ -125,7 +125,7 @@ fn in_words(path: &str, error: &serde_json::Error) -> String {
         let takes = if known.is_empty() {
             "it has no fields".to_owned()
         } else {
-            format!("its fields are {}", list(&known, "and"))
+            format!("its fields are {}", join_names(&known, "and"))
         };
         let of = path.rsplit_once('.').map_or("this request".to_owned(), |(of, _)| format!("`{of}`"));
         return format!("`{name}` is not a field of {of}: {takes}");
@@ -133,22 +133,22 @@ fn in_words(path: &str, error: &serde_json::Error) -> String {
     if let Some(rest) = cause.strip_prefix("unknown variant ") {
         let name = quoted(rest).unwrap_or_default();
         let known: Vec<&str> = rest.split('`').skip(3).step_by(2).collect();
-        return format!("{field} must be {}, not `{name}`", list(&known, "or"));
+        return format!("{field} must be {}, not `{name}`", join_names(&known, "or"));
     }
     if let Some((given, wanted)) = cause.split_once(", expected ") {
         let given = given.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
-        return format!("{field} must be {}, not {}", wanted_in_words(wanted), given_in_words(given));
+        return format!("{field} must be {}, not {}", describe_expected(wanted), describe_found(given));
     }
     format!("{field}: {cause}")
 }
 
 /// The cause without the position, which the message states separately.
-fn cause(error: &serde_json::Error) -> String {
+fn error_cause(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(cause, _)| cause.to_owned())
 }
 
-fn list(names: &[&str], last: &str) -> String {
+fn join_names(names: &[&str], last: &str) -> String {
     match names {
         [] => "nothing".to_owned(),
         [one] => (*one).to_owned(),
@@ -156,7 +156,7 @@ fn list(names: &[&str], last: &str) -> String {
     }
 }
 
-fn wanted_in_words(wanted: &str) -> String {
+fn describe_expected(wanted: &str) -> String {
     let wanted = wanted.trim_start_matches("an option of ");
     match wanted {
         "u8" => format!("a whole number from 0 to {}", u8::MAX),
@@ -175,7 +175,7 @@ fn wanted_in_words(wanted: &str) -> String {
     }
 }
 
-fn given_in_words(given: &str) -> String {
+fn describe_found(given: &str) -> String {
     let kind = given.split_once(' ').map_or(given, |(kind, _)| kind);
     match kind {
         "map" => "an object".to_owned(),
@@ -201,7 +201,7 @@ mod tests {
         api::{GrantBody, ResizeBody, StdinBody, TokenBody},
     };
 
-    fn refused<T: DeserializeOwned>(body: &str) -> String {
+    fn refusal_message<T: DeserializeOwned>(body: &str) -> String {
         match parse::<T>(body.as_bytes()) {
             Err(refusal) => refusal.message,
             Ok(_) => "read".to_owned(),
@@ -209,35 +209,35 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_read_is_said_in_words_that_name_the_field() {
+    fn a_mismatch_is_refused_with_the_field_at_fault() {
         let check = |said: String, expected: &str| assert_eq!(said, expected);
-        check(refused::<ResizeBody>(""), "the body is empty; it must be a JSON object");
-        check(refused::<ResizeBody>("[24,80]"), "the body is a list; it must be a JSON object");
+        check(refusal_message::<ResizeBody>(""), "the body is empty; it must be a JSON object");
+        check(refusal_message::<ResizeBody>("[24,80]"), "the body is a list; it must be a JSON object");
         check(
-            refused::<ResizeBody>(r#"{"rows": 24, "co"#),
+            refusal_message::<ResizeBody>(r#"{"rows": 24, "co"#),
             "the body is incomplete JSON: it ends at line 1, column 16",
         );
-        check(refused::<ResizeBody>("rows"), "the body is not JSON (line 1, column 1): expected value");
-        check(refused::<ResizeBody>(r#"{"rows": 24}"#), "`cols` is missing");
+        check(refusal_message::<ResizeBody>("rows"), "the body is not JSON (line 1, column 1): expected value");
+        check(refusal_message::<ResizeBody>(r#"{"rows": 24}"#), "`cols` is missing");
         check(
-            refused::<ResizeBody>(r#"{"rows": "many", "cols": 80}"#),
+            refusal_message::<ResizeBody>(r#"{"rows": "many", "cols": 80}"#),
             "`rows` must be a whole number from 0 to 65535, not \"many\"",
         );
         check(
-            refused::<ResizeBody>(r#"{"rows": -1, "cols": 80}"#),
+            refusal_message::<ResizeBody>(r#"{"rows": -1, "cols": 80}"#),
             "`rows` must be a whole number from 0 to 65535, not -1",
         );
         check(
-            refused::<ResizeBody>(r#"{"rows": 24, "cols": 80, "depth": 1}"#),
+            refusal_message::<ResizeBody>(r#"{"rows": 24, "cols": 80, "depth": 1}"#),
             "`depth` is not a field of this request: its fields are rows and cols",
         );
-        check(refused::<ResizeBody>(r#"{"rows": 24.0, "cols": 80}"#), "read");
+        check(refusal_message::<ResizeBody>(r#"{"rows": 24.0, "cols": 80}"#), "read");
         check(
-            refused::<ResizeBody>(r#"{"rows": 24.5, "cols": 80.0}"#),
+            refusal_message::<ResizeBody>(r#"{"rows": 24.5, "cols": 80.0}"#),
             "`rows` must be a whole number from 0 to 65535, not 24.5",
         );
         check(
-            refused::<StdinBody>(r#"{"text": "1.0 \\\" 2.0", "text": "x", "eof": 1.0}"#)
+            refusal_message::<StdinBody>(r#"{"text": "1.0 \\\" 2.0", "text": "x", "eof": 1.0}"#)
                 .split(':')
                 .next()
                 .unwrap()
@@ -245,28 +245,32 @@ mod tests {
             "the body",
         );
         check(
-            refused::<ResizeBody>(r#"{"rows": 24.5, "cols": 80}"#),
+            refusal_message::<ResizeBody>(r#"{"rows": 24.5, "cols": 80}"#),
             "`rows` must be a whole number from 0 to 65535, not 24.5",
         );
-        check(refused::<ResizeBody>("17"), "the body must be an object, not 17");
-        check(refused::<StdinBody>(r#"{"eof": "yes"}"#), "`eof` must be true or false, not \"yes\"");
+        check(refusal_message::<ResizeBody>("17"), "the body must be an object, not 17");
+        check(refusal_message::<StdinBody>(r#"{"eof": "yes"}"#), "`eof` must be true or false, not \"yes\"");
         check(
-            refused::<TokenBody>(r#"{"name":"a","kind":"robot","scopes":[]}"#),
+            refusal_message::<TokenBody>(r#"{"name":"a","kind":"robot","scopes":[]}"#),
             "`kind` must be person or agent, not `robot`",
         );
-        check(refused::<TokenBody>(r#"{"name":"a","kind":5,"scopes":[]}"#), "`kind` must be a string, not 5");
+        check(refusal_message::<TokenBody>(r#"{"name":"a","kind":5,"scopes":[]}"#), "`kind` must be a string, not 5");
         check(
-            refused::<TokenBody>(r#"{"name":"a","kind":"agent","scopes":[true]}"#),
+            refusal_message::<TokenBody>(r#"{"name":"a","kind":"agent","scopes":[true]}"#),
             "`scopes[0]` must be a string, not true",
         );
-        check(refused::<GrantBody>(r#"{"verb":"git push"}"#), "`directory` is missing");
+        check(refusal_message::<GrantBody>(r#"{"verb":"git push"}"#), "`directory` is missing");
         check(
-            refused::<Request>(r#"{"tool":"shell","args":{"commando":"ls"}}"#).split(':').next().unwrap().to_owned(),
+            refusal_message::<Request>(r#"{"tool":"shell","args":{"commando":"ls"}}"#)
+                .split(':')
+                .next()
+                .unwrap()
+                .to_owned(),
             "`commando` is not a field of `args`",
         );
-        check(refused::<Request>(r#"{"tool":"shell","args":["ls"]}"#), "`args` must be an object, not a list");
+        check(refusal_message::<Request>(r#"{"tool":"shell","args":["ls"]}"#), "`args` must be an object, not a list");
         check(
-            refused::<ResizeBody>(r#"{"rows":24,"cols":80} x"#),
+            refusal_message::<ResizeBody>(r#"{"rows":24,"cols":80} x"#),
             "the body continues after its JSON value (line 1, column 23)",
         );
     }

@@ -63,7 +63,7 @@ pub(crate) fn open(home: &Home, caps: TaskCaps, policy: Digest) -> Result<Opened
         Ok(opened) => opened,
         Err(e) if e.is_damage() => {
             reading_only.set(&e);
-            let (ledger, _) = salvage(home, &scratch(home))?;
+            let (ledger, _) = salvage(home, &salvage_path(home))?;
             let restored = restore(&ledger, caps, policy)?;
             (ledger, restored)
         }
@@ -106,7 +106,7 @@ fn restore(ledger: &Ledger, caps: TaskCaps, policy: Digest) -> Result<RestoredDe
     Ok((reader, desk, after_a_crash))
 }
 
-fn scratch(home: &Home) -> PathBuf {
+fn salvage_path(home: &Home) -> PathBuf {
     home.run().join("reading-only.db")
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<R
         let home = home.clone();
         let checked = tokio::task::spawn_blocking(move || match condition::check(&home, CheckDepth::Whole) {
             Err(e) if e.is_damage() => {
-                Some((e, salvage(&home, &scratch(&home)).map(|(ledger, _)| ledger.path().to_owned())))
+                Some((e, salvage(&home, &salvage_path(&home)).map(|(ledger, _)| ledger.path().to_owned())))
             }
             _ => None,
         });

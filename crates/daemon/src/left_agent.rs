@@ -33,26 +33,27 @@ const GROUP_PREFIX: &str = "csn-agent";
 const MOVE_PASSES: usize = 8;
 
 /// Searches a process and its ancestors for a trace of an agent, lowest first.
-pub(crate) fn left(chain: &ProcessChain, roster: &Roster) -> Option<AgentTrace> {
+pub(crate) fn find_trace(chain: &ProcessChain, roster: &Roster) -> Option<AgentTrace> {
     // Without a registered agent, no process can have left one.
     roster.agents().next()?;
-    let grouped = chain.iter().filter_map(|(process, _)| agent_of_group(&group_of(process.pid)?));
+    let grouped = chain.iter().filter_map(|(process, _)| agent_of_group(&control_group(process.pid)?));
     let session = grouped.filter_map(|agent| roster.of_agent(agent)).map(|s| s.id).next();
     if let Some(session) = session {
         return Some(AgentTrace::Group(session));
     }
-    let (variable, parent) = chain.iter().rev().find_map(|(process, parent)| Some((carried(process.pid)?, *parent)))?;
+    let (variable, parent) =
+        chain.iter().rev().find_map(|(process, parent)| Some((find_agent_variable(process.pid)?, *parent)))?;
     // Below an agent that is not registered yet, the agent's process is still an ancestor. It must be able to register.
     (parent <= 1 || is_a_persons(parent)).then_some(AgentTrace::Variable(variable))
 }
 
-fn carried(pid: u32) -> Option<&'static str> {
+fn find_agent_variable(pid: u32) -> Option<&'static str> {
     let environ = as_owner_of(pid, || proc::environ(pid)).ok()?;
     AGENT_VARIABLES.iter().find(|variable| environ.has(variable)).copied()
 }
 
 /// The control group of a process, in the hierarchy of cgroup version 2.
-fn group_of(pid: u32) -> Option<String> {
+fn control_group(pid: u32) -> Option<String> {
     proc::control_group(pid).ok()?
 }
 
@@ -68,32 +69,33 @@ fn agent_of_group(path: &str) -> Option<Process> {
 #[derive(Default)]
 pub(crate) struct AgentGroups {
     /// None if the group could not be created; it is not tried again.
-    made: HashMap<Process, Option<PathBuf>>,
+    groups: HashMap<Process, Option<PathBuf>>,
 }
 
 impl AgentGroups {
     /// Gives every agent its own group where that is permitted, and removes the groups that are empty.
-    pub(crate) fn keep(&mut self, agents: impl Iterator<Item = Process>) {
-        let there: Vec<Process> = agents.filter(|agent| crate::peer::is_there(*agent).unwrap_or(true)).collect();
+    pub(crate) fn update(&mut self, agents: impl Iterator<Item = Process>) {
+        let there: Vec<Process> = agents.filter(|agent| crate::peer::is_running(*agent).unwrap_or(true)).collect();
         for agent in &there {
-            self.made.entry(*agent).or_insert_with(|| enclose(*agent));
+            self.groups.entry(*agent).or_insert_with(|| create_group(*agent));
         }
         // A group that still has processes cannot be removed, and stays.
-        self.made.retain(|agent, group| {
+        self.groups.retain(|agent, group| {
             there.contains(agent) || group.as_ref().is_some_and(|group| fs::remove_dir(group).is_err())
         });
     }
 }
 
 /// Moves an agent and all its descendants into a group below its current one.
-fn enclose(agent: Process) -> Option<PathBuf> {
-    let within = group_of(agent.pid)?;
+fn create_group(agent: Process) -> Option<PathBuf> {
+    let within = control_group(agent.pid)?;
     if let Some(held) = agent_of_group(&within) {
         // An agent that another agent started stays in that agent's group. So does one that was moved before a restart.
-        return (held == agent).then(|| hierarchy().map(|root| root.join(within.trim_start_matches('/'))))?;
+        return (held == agent).then(|| cgroup_root().map(|root| root.join(within.trim_start_matches('/'))))?;
     }
-    let group =
-        hierarchy()?.join(within.trim_start_matches('/')).join(format!("{GROUP_PREFIX}-{}-{}", agent.pid, agent.start));
+    let group = cgroup_root()?
+        .join(within.trim_start_matches('/'))
+        .join(format!("{GROUP_PREFIX}-{}-{}", agent.pid, agent.start));
     match fs::create_dir(&group) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return None,
         _ => {}
@@ -104,7 +106,7 @@ fn enclose(agent: Process) -> Option<PathBuf> {
         let mut all = tree::descendants(agent.pid);
         all.push(agent.pid);
         let fresh: Vec<u32> = all.into_iter().filter(|pid| !moved.contains(pid)).collect();
-        if fresh.is_empty() || !crate::peer::is_there(agent).unwrap_or(true) {
+        if fresh.is_empty() || !crate::peer::is_running(agent).unwrap_or(true) {
             break;
         }
         // The agent first: its new children then start in the group.
@@ -120,7 +122,7 @@ fn enclose(agent: Process) -> Option<PathBuf> {
 }
 
 /// The mount point of cgroup version 2: alone, or beside version 1.
-fn hierarchy() -> Option<PathBuf> {
+fn cgroup_root() -> Option<PathBuf> {
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
     places.into_iter().find(|place| place.join("cgroup.procs").exists()).map(Path::to_path_buf)
 }
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_group_tells_its_agent() {
+    fn a_group_name_identifies_its_agent() {
         let agent = Process { pid: 42, start: 4711 };
         for path in ["/csn-agent-42-4711", "/user.slice/a.scope/csn-agent-42-4711", "/csn-agent-42-4711/below"] {
             assert_eq!(agent_of_group(path), Some(agent), "{path}");

@@ -69,10 +69,10 @@ pub(crate) struct KnownProcesses<'a> {
 /// The result of reading `/proc`; none if the process is gone or may not be read.
 type LookupResult<T> = Result<Option<T>, OutOfDescriptors>;
 
-fn seen<T>(prepared: io::Result<T>) -> LookupResult<T> {
+fn found_or_gone<T>(prepared: io::Result<T>) -> LookupResult<T> {
     match prepared {
         Ok(found) => Ok(Some(found)),
-        Err(e) if OutOfDescriptors::is_it(&e) => Err(OutOfDescriptors),
+        Err(e) if OutOfDescriptors::matches(&e) => Err(OutOfDescriptors),
         Err(_) => Ok(None),
     }
 }
@@ -80,13 +80,13 @@ fn seen<T>(prepared: io::Result<T>) -> LookupResult<T> {
 /// Follows the ancestors of a peer. `pin` is the peer's pidfd; without one its start time must not change.
 pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<'_>) -> Result<Peer, OutOfDescriptors> {
     for _ in 0..MAX_WALKS {
-        let Some((found, chain)) = follow(pid, known)? else { continue };
+        let Some((found, chain)) = walk_ancestors(pid, known)? else { continue };
         // A pid on the way may have been reused after a process ended: then walk again.
         let mut same = true;
         for (process, parent) in &chain {
-            same &= self::process(process.pid)? == Some((*process, *parent));
+            same &= self::read_process(process.pid)? == Some((*process, *parent));
         }
-        if same && pin.is_none_or(lives) {
+        if same && pin.is_none_or(is_alive) {
             return Ok(found);
         }
     }
@@ -94,13 +94,13 @@ pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<
 }
 
 /// One walk up to the first process, with every process on the way and its parent. None if a process was gone.
-fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Process, u32)>)> {
+fn walk_ancestors(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Process, u32)>)> {
     let mut chain: Vec<(Process, u32)> = Vec::new();
-    let Some(own) = marker(pid)? else { return Ok(None) };
+    let Some(own) = read_marker(pid)? else { return Ok(None) };
     let mut marked = own.map(Peer::Marked);
     let mut at = pid;
     while chain.len() < MAX_ANCESTORS {
-        let Some((process, parent)) = process(at)? else { return Ok(None) };
+        let Some((process, parent)) = read_process(at)? else { return Ok(None) };
         chain.push((process, parent));
         if let Some(task) = (known.shim)(at) {
             return Ok(Some((Peer::Task(task), chain)));
@@ -114,11 +114,11 @@ fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Proc
         }
         if at != pid && marked.is_none() {
             // The environment of an ancestor may be unreadable; only the peer's own must be known.
-            marked = marker(at)?.flatten().map(Peer::Marked);
+            marked = read_marker(at)?.flatten().map(Peer::Marked);
         }
         if parent <= 1 {
             // In a container the first process may be an agent. A process that was put in from outside is not below it.
-            if let Some(session) = first(parent)?.and_then(known.agent) {
+            if let Some(session) = first_process(parent)?.and_then(known.agent) {
                 return Ok(Some((Peer::Agent(session), chain)));
             }
             let person = chain.first().map(|(process, _)| Peer::Person(*process));
@@ -132,20 +132,20 @@ fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Proc
 }
 
 /// Whether a process has not ended: its pidfd is not readable.
-pub(crate) fn lives(pin: &OwnedFd) -> bool {
+pub(crate) fn is_alive(pin: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pin, PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&now)).is_ok_and(|n| n == 0)
 }
 
 /// The first process, if it is the parent.
-fn first(parent: u32) -> LookupResult<Process> {
-    Ok(process(parent)?.filter(|_| parent == 1).map(|(process, _)| process))
+fn first_process(parent: u32) -> LookupResult<Process> {
+    Ok(read_process(parent)?.filter(|_| parent == 1).map(|(process, _)| process))
 }
 
 /// A process and its parent.
-pub(crate) fn process(pid: u32) -> LookupResult<(Process, u32)> {
-    Ok(seen(proc::stat(pid))?.map(|stat| (stat.process, stat.parent)))
+pub(crate) fn read_process(pid: u32) -> LookupResult<(Process, u32)> {
+    Ok(found_or_gone(proc::stat(pid))?.map(|stat| (stat.process, stat.parent)))
 }
 
 /// The holder of the other end of a loopback connection.
@@ -162,15 +162,19 @@ pub(crate) enum ConnectionHolder {
 }
 
 /// Searches the processes that run as `uid` for the holder of a connection.
-pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<ConnectionHolder, OutOfDescriptors> {
-    let socket = seen(proc::tcp_socket(theirs, ours))?.flatten().filter(|socket| socket.inode != 0);
+pub(crate) fn find_holder(
+    theirs: SocketAddr,
+    ours: SocketAddr,
+    uid: u32,
+) -> Result<ConnectionHolder, OutOfDescriptors> {
+    let socket = found_or_gone(proc::tcp_socket(theirs, ours))?.flatten().filter(|socket| socket.inode != 0);
     let Some(proc::TcpSocket { owner, inode }) = socket else { return Ok(ConnectionHolder::Nobody) };
     if owner != uid {
         return Ok(ConnectionHolder::Stranger);
     }
     let wanted = format!("socket:[{inode}]");
     let mut hidden = Vec::new();
-    let Some(all) = seen(proc::all())? else { return Ok(ConnectionHolder::Nobody) };
+    let Some(all) = found_or_gone(proc::all())? else { return Ok(ConnectionHolder::Nobody) };
     for pid in all {
         let held = as_owner_of(pid, || {
             proc::open_files(pid).map(|mut open| open.any(|file| file.as_os_str() == wanted.as_str()))
@@ -178,7 +182,7 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<C
         match held {
             Ok(true) => return Ok(ConnectionHolder::Process(pid)),
             Ok(false) => {}
-            Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
+            Err(e) if OutOfDescriptors::matches(&e) => return Err(OutOfDescriptors),
             Err(_) if runs_as(pid, uid)? && pid != std::process::id() && !is_shim(pid)? => hidden.push(pid),
             Err(_) => {}
         }
@@ -190,13 +194,13 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<C
 pub(crate) fn is_below(pid: u32, known: &KnownProcesses<'_>) -> Result<bool, OutOfDescriptors> {
     let (mut at, mut chain) = (pid, Vec::new());
     for _ in 0..MAX_ANCESTORS {
-        let Some((process, parent)) = process(at)? else { return Ok(true) };
+        let Some((process, parent)) = read_process(at)? else { return Ok(true) };
         chain.push((process, parent));
         if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.daemon {
             return Ok(true);
         }
         if parent <= 1 {
-            return Ok(first(parent)?.and_then(known.agent).is_some() || (known.left)(&chain).is_some());
+            return Ok(first_process(parent)?.and_then(known.agent).is_some() || (known.left)(&chain).is_some());
         }
         at = parent;
     }
@@ -204,24 +208,24 @@ pub(crate) fn is_below(pid: u32, known: &KnownProcesses<'_>) -> Result<bool, Out
 }
 
 pub(crate) fn runs_as(pid: u32, uid: u32) -> Result<bool, OutOfDescriptors> {
-    Ok(seen(proc::runs_as(pid, uid))?.unwrap_or(false))
+    Ok(found_or_gone(proc::runs_as(pid, uid))?.unwrap_or(false))
 }
 
 /// Shims hide, as the daemon does; they hold no such connections.
 fn is_shim(pid: u32) -> Result<bool, OutOfDescriptors> {
-    Ok(seen(proc::is_shim(pid))?.unwrap_or(false))
+    Ok(found_or_gone(proc::is_shim(pid))?.unwrap_or(false))
 }
 
 /// Whether a process still runs.
-pub(crate) fn is_there(process: Process) -> Result<bool, OutOfDescriptors> {
-    Ok(self::process(process.pid)?.is_some_and(|(now, _)| now == process))
+pub(crate) fn is_running(process: Process) -> Result<bool, OutOfDescriptors> {
+    Ok(self::read_process(process.pid)?.is_some_and(|(now, _)| now == process))
 }
 
 /// The task whose marker a process has. The outer option is none if its environment cannot be read.
-fn marker(pid: u32) -> LookupResult<Option<String>> {
+fn read_marker(pid: u32) -> LookupResult<Option<String>> {
     let environ = match as_owner_of(pid, || proc::environ(pid)) {
         Ok(environ) => environ,
-        Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
+        Err(e) if OutOfDescriptors::matches(&e) => return Err(OutOfDescriptors),
         // A process of root hides from a daemon that is not root's, and could do anything to it. Its ancestors still
         // show whether it belongs to a task.
         Err(_) if !rustix::process::geteuid().is_root() && runs_as(pid, 0)? => return Ok(Some(None)),
@@ -238,9 +242,9 @@ mod tests {
         KnownProcesses { shim: &|_| None, agent: &|_| None, left: &|_| None, daemon: 0 };
 
     #[test]
-    fn this_process_is_itself_and_what_is_above_it_decides() {
+    fn the_ancestors_of_a_process_decide_what_it_is() {
         let me = std::process::id();
-        let (process, parent) = process(me).unwrap().unwrap();
+        let (process, parent) = read_process(me).unwrap().unwrap();
         // If the tests run inside a task, they are recognised as one.
         let outside = std::env::var_os(MARKER).is_none();
         if outside {
@@ -253,8 +257,8 @@ mod tests {
         let shim = |pid: u32| (pid == parent).then_some(task);
         assert_eq!(recognise(me, None, &KnownProcesses { shim: &shim, ..NOBODY }), Ok(Peer::Task(task)));
         assert!(matches!(recognise(me, None, &KnownProcesses { daemon: parent, ..NOBODY }), Ok(Peer::Marked(_))));
-        assert_eq!(is_there(process), Ok(true));
-        assert_eq!(is_there(Process { start: process.start + 1, ..process }), Ok(false));
+        assert_eq!(is_running(process), Ok(true));
+        assert_eq!(is_running(Process { start: process.start + 1, ..process }), Ok(false));
     }
 
     #[test]
@@ -263,16 +267,16 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (theirs, ours) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
         let uid = rustix::process::geteuid().as_raw();
-        assert_eq!(holder(theirs, ours, uid), Ok(ConnectionHolder::Process(std::process::id())));
-        assert_eq!(holder(theirs, ours, uid + 1), Ok(ConnectionHolder::Stranger));
+        assert_eq!(find_holder(theirs, ours, uid), Ok(ConnectionHolder::Process(std::process::id())));
+        assert_eq!(find_holder(theirs, ours, uid + 1), Ok(ConnectionHolder::Stranger));
         // The listener's end is open, but no process holds the client's end.
         let (_other, _) = listener.accept().unwrap();
         drop(client);
-        assert_eq!(holder(theirs, ours, uid), Ok(ConnectionHolder::Nobody));
+        assert_eq!(find_holder(theirs, ours, uid), Ok(ConnectionHolder::Nobody));
     }
 
     #[test]
-    fn who_is_not_there_is_not_a_person() {
+    fn a_process_that_is_gone_is_not_a_person() {
         assert_eq!(recognise(u32::MAX / 2, None, &NOBODY), Ok(Peer::Unpinned));
         assert_eq!(recognise(0, None, &NOBODY), Ok(Peer::Unpinned));
     }

@@ -22,7 +22,7 @@ const MAX_SCRIPT_BYTES: u64 = 8 * 1024 * 1024;
 /// The redacted texts of each occurrence of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct CleanTexts {
-    each: Vec<OccurrenceText>,
+    occurrences: Vec<OccurrenceText>,
     /// Nothing was redacted from the parts that a grant would hold.
     clean: bool,
 }
@@ -35,9 +35,9 @@ struct OccurrenceText {
 }
 
 impl CleanTexts {
-    pub(crate) fn of(request: &Request, prepared: &Prepared, mask: &Mask, display: &Text) -> Self {
+    pub(crate) fn from_request(request: &Request, prepared: &Prepared, mask: &Mask, display: &Text) -> Self {
         let source = request.args.command.as_deref();
-        let mut texts = Self { each: Vec::new(), clean: true };
+        let mut texts = Self { occurrences: Vec::new(), clean: true };
         for occurrence in &prepared.plan.occurrences {
             let directories = countersign_policy::directories_of(occurrence, &prepared.facts);
             let verb = text(mask, &occurrence.verb);
@@ -48,7 +48,7 @@ impl CleanTexts {
             let cleaned: Vec<Text> = directories.iter().map(|d| text(mask, d)).collect();
             texts.clean &= verb.as_str() == occurrence.verb
                 && cleaned.iter().zip(&directories).all(|(clean, raw)| clean.as_str() == raw);
-            texts.each.push(OccurrenceText { verb, text: said, directories: cleaned });
+            texts.occurrences.push(OccurrenceText { verb, text: said, directories: cleaned });
         }
         texts
     }
@@ -56,7 +56,7 @@ impl CleanTexts {
     /// The verbs for people: those that need an approval or a grant; if there are none, all of them.
     pub(crate) fn verbs(&self, plan: &Plan, assessment: &Assessment) -> Text {
         let own = || {
-            let all = plan.occurrences.iter().zip(&assessment.coverage).zip(&self.each);
+            let all = plan.occurrences.iter().zip(&assessment.coverage).zip(&self.occurrences);
             all.filter(|((occurrence, _), _)| !occurrence.shadow).map(|((_, coverage), said)| (coverage, &said.verb))
         };
         let asked = |coverage: &Coverage| matches!(coverage, Coverage::None { .. } | Coverage::Grant { .. });
@@ -69,17 +69,17 @@ impl CleanTexts {
 
 impl Case<'_> {
     /// What an approval asks, if the verdict is to ask.
-    pub(crate) fn question(&self, assessment: &Assessment, texts: &CleanTexts) -> ApprovalQuestion {
+    pub(crate) fn approval_question(&self, assessment: &Assessment, texts: &CleanTexts) -> ApprovalQuestion {
         if self.request.tool == Tool::SetWorkingDirectory {
             let options = vec![Choice::Session, Choice::Deny];
             return ApprovalQuestion { uncovered: Vec::new(), about: Vec::new(), options };
         }
         let Verdict::Ask { uncovered } = &assessment.verdict else { return ApprovalQuestion::default() };
-        let told = || uncovered.iter().take(MAX_LISTED_COMMANDS).filter_map(|n| Some((*n, texts.each.get(*n)?)));
+        let told = || uncovered.iter().take(MAX_LISTED_COMMANDS).filter_map(|n| Some((*n, texts.occurrences.get(*n)?)));
         let about = told().map(|(n, said)| UncoveredCommand {
             verb: said.verb.clone(),
             directories: said.directories.clone(),
-            risks: risks(assessment, n),
+            risks: risks_of_occurrence(assessment, n),
         });
         let in_session = self.session.is_some_and(|s| s.implicit.is_none());
         let Prepared { plan, facts, .. } = self.prepared;
@@ -120,7 +120,7 @@ impl Case<'_> {
                     DecidedBy::Person { surface, .. } => Some(surface.clone()),
                     DecidedBy::Rule(_) | DecidedBy::Grants(_) => None,
                 };
-                let grant = made(choice, proposal, &context, &mask)?;
+                let grant = build_grant(choice, proposal, &context, &mask)?;
                 let (created_at, created_by) = (Some(self.now), Some(text_by_shape(&by.to_string())));
                 let (sandbox, confinement) = saved_sandbox(&assessment.sandbox);
                 Ok(Grant { id: Some(id), created_at, created_by, surface, sandbox, confinement, ..grant })
@@ -135,17 +135,17 @@ impl Case<'_> {
         let places = countersign_policy::places(plan, assessment);
         let context = self.context();
         let offers = options.iter().copied().filter(|c| c.saves());
-        let offers = offers.filter_map(|choice| self.offer(choice, assessment, &context, &mask, &places));
+        let offers = offers.filter_map(|choice| self.grant_offer(choice, assessment, &context, &mask, &places));
         let variables = self.request.args.env.iter();
         let variables = variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), MAX_VARIABLE_BYTES));
         let not_saved = countersign_policy::cannot_be_saved(plan, assessment);
         Card {
             asked_by: text_bounded(&mask, asked_by, MAX_OPERANDS_BYTES),
-            risks: risks_in_words(assessment, &mask),
+            risks: describe_risks(assessment, &mask),
             not_saved: not_saved.filter(|_| !options.iter().any(|c| c.saves())).map(Text::from_static),
             variables: variables.collect(),
             offers: offers.collect(),
-            scripts: facts.scripts.iter().filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
+            scripts: facts.scripts.iter().filter_map(|(path, digest)| read_script(path, *digest, &mask)).collect(),
             in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
             confinement: assessment.sandbox.confinement,
             sandbox: Some(assessment.sandbox.summary(|path| text(&mask, path))),
@@ -153,7 +153,7 @@ impl Case<'_> {
     }
 
     /// What one choice would save, and examples of what that grant covers, judged with the grant itself.
-    fn offer(
+    fn grant_offer(
         &self,
         choice: Choice,
         assessment: &Assessment,
@@ -171,9 +171,9 @@ impl Case<'_> {
             text_bounded(mask, &format!("{command}{place}"), MAX_OPERANDS_BYTES)
         };
         for proposal in &all {
-            let grant = made(choice, proposal, context, mask).ok()?;
+            let grant = build_grant(choice, proposal, context, mask).ok()?;
             offer.exact |= proposal.operands.is_some();
-            offer.saves.push(register_command::label(&grant));
+            offer.saves.push(register_command::grant_label(&grant));
             let grants = Grants::from_grants(vec![grant]);
             let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
             // It covers the command itself; that needs no example.
@@ -186,7 +186,7 @@ impl Case<'_> {
 }
 
 /// The risks of the uncovered commands with their reasons, each once.
-fn risks_in_words(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
+fn describe_risks(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut risks: Vec<Text> = Vec::new();
     for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
@@ -198,7 +198,7 @@ fn risks_in_words(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
     risks
 }
 
-fn risks(assessment: &Assessment, n: usize) -> Vec<countersign_model::Risk> {
+fn risks_of_occurrence(assessment: &Assessment, n: usize) -> Vec<countersign_model::Risk> {
     let mut risks: Vec<_> = assessment.risks.iter().filter(|r| r.occurrence == n).map(|r| r.risk).collect();
     risks.sort_unstable();
     risks.dedup();
@@ -225,7 +225,12 @@ fn saved_sandbox(sandbox: &Sandbox) -> (GrantSandbox, Confinement) {
 }
 
 /// A proposal as a grant. A grant must hold exactly what was approved, so nothing in it may be redacted.
-fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, mask: &Mask) -> Result<Grant, Refusal> {
+fn build_grant(
+    choice: Choice,
+    proposal: &GrantProposal,
+    context: &JudgeContext<'_>,
+    mask: &Mask,
+) -> Result<Grant, Refusal> {
     let clean = |raw: &str| match text(mask, raw) {
         clean if clean.as_str() == raw => Ok(clean),
         _ => Err(Refusal::new(
@@ -263,7 +268,7 @@ fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, ma
 }
 
 /// A script as it is now, and whether it has changed since the request.
-fn script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
+fn read_script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
     let bytes = countersign_store::read_regular(path, MAX_SCRIPT_BYTES).unwrap_or_default();
     let shown = &bytes[..bytes.len().min(MAX_SCRIPT_SHOWN_BYTES as usize)];
     let content = text(mask, &String::from_utf8_lossy(shown));

@@ -39,9 +39,9 @@ pub(crate) enum RegisterCommand {
         token: TokenId,
         by: Text,
     },
-    UsedToken(TokenId),
+    RecordTokenUse(TokenId),
     /// Adds a user of the machine who calls for the first time.
-    Welcome {
+    AddUser {
         uid: u32,
         name: Text,
     },
@@ -72,23 +72,23 @@ pub(crate) fn decide_command(wish: RegisterCommand, register: &Register, now: &m
         RegisterCommand::Narrow { grant, principal, by } => narrow_grant(grant, principal, by, register, now),
         RegisterCommand::Open(session) => open_session(session, register),
         RegisterCommand::Move { session, directory } => {
-            let mut moved = find_open(register, session)?.clone();
+            let mut moved = find_open_session(register, session)?.clone();
             Arc::make_mut(&mut moved).directory = Some(directory.clone());
             Ok((vec![RegisterEntry::SessionMoved { session, directory, root: None }], RegisterReply::Session(moved)))
         }
         RegisterCommand::End { session, by } => {
-            let ended = RegisterReply::Session(Arc::clone(find_open(register, session)?));
+            let ended = RegisterReply::Session(Arc::clone(find_open_session(register, session)?));
             Ok((vec![RegisterEntry::SessionEnded { session, by }], ended))
         }
         RegisterCommand::Token { token, of } => create_token(*token, of, register, now),
         RegisterCommand::RevokeToken { token, by } => revoke_token(token, by, register),
-        RegisterCommand::Welcome { uid, name } => {
+        RegisterCommand::AddUser { uid, name } => {
             let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
             let new = register.roster.of_uid(uid).is_none();
             let added = new.then_some(RegisterEntry::PrincipalAdded { principal, name, uid: Some(uid) });
             Ok((added.into_iter().collect(), RegisterReply::Nothing))
         }
-        RegisterCommand::UsedToken(token) => {
+        RegisterCommand::RecordTokenUse(token) => {
             let last = register.roster.token(token).map(|t| t.last_used_at);
             let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= TOKEN_USE_INTERVAL));
             Ok((due.then_some(RegisterEntry::TokenUsed { token }).into_iter().collect(), RegisterReply::Nothing))
@@ -188,7 +188,7 @@ fn find_grant(register: &Register, grant: GrantId, principal: PrincipalId) -> Re
     })
 }
 
-fn find_open(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
+fn find_open_session(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
     match register.roster.session(session) {
         None => Err(Refusal::new(RefusalCode::NotFound, format!("there is no session {session}"))),
         Some(found) if found.ended_at.is_some() => Err(Refusal::new(RefusalCode::SessionOver, "the session has ended")),
@@ -197,6 +197,6 @@ fn find_open(register: &Register, session: SessionId) -> Result<&Arc<Session>, R
 }
 
 /// The text of a grant for people. Its parts are redacted already.
-pub(crate) fn label(grant: &Grant) -> Text {
+pub(crate) fn grant_label(grant: &Grant) -> Text {
     countersign_redact::text_by_shape(&Label::from_grant(grant).to_string())
 }

@@ -66,9 +66,9 @@ pub(crate) async fn halt(
     signals: Signals,
     close: impl Future<Output = ()> + Send,
 ) {
-    service::stopping();
+    service::notify_stopping();
     ops.enter(DaemonState::Draining, Some(Text::from_static(reason)));
-    let down = Down { ops, hurry: hurrying(signals) };
+    let down = Shutdown { ops, hurry: watch_signals(signals) };
     down.step(StopStep::Admission, async {
         // Requests that were accepted before this have been answered once the commit loop has come this far.
         ops.settled_so_far().await;
@@ -82,7 +82,7 @@ pub(crate) async fn halt(
     .await;
     down.step(StopStep::Tasks, async {
         if ops.stop_tasks.load(Ordering::SeqCst) {
-            return Some(stop_all(ops).await);
+            return Some(stop_all_tasks(ops).await);
         }
         let running = ops.settled_so_far().await.len();
         Some(format!("{} kept running", count_tasks(running)))
@@ -119,7 +119,7 @@ pub(crate) async fn halt(
 }
 
 /// Shortens the deadlines at the next signal, and ends the process at the one after that.
-fn hurrying(mut signals: Signals) -> watch::Receiver<bool> {
+fn watch_signals(mut signals: Signals) -> watch::Receiver<bool> {
     let (send, hurry) = watch::channel(false);
     tokio::spawn(async move {
         let again = signals.next().await;
@@ -132,12 +132,12 @@ fn hurrying(mut signals: Signals) -> watch::Receiver<bool> {
     hurry
 }
 
-struct Down<'a> {
+struct Shutdown<'a> {
     ops: &'a Arc<Ops>,
     hurry: watch::Receiver<bool>,
 }
 
-impl Down<'_> {
+impl Shutdown<'_> {
     /// Runs one step until it is done or its deadline has passed.
     async fn step(&self, step: StopStep, work: impl Future<Output = Option<String>>) {
         let (began, allowed) = (clock::steady(), deadline(step));
@@ -173,17 +173,17 @@ impl Down<'_> {
 }
 
 /// Has every supervisor stop its task, and waits until all tasks have settled.
-async fn stop_all(ops: &Arc<Ops>) -> String {
+async fn stop_all_tasks(ops: &Arc<Ops>) -> String {
     let tasks = ops.settled_so_far().await;
     let count = tasks.len();
     let mut ends = JoinSet::new();
     for task in tasks {
         let ops = Arc::clone(ops);
-        ends.spawn(async move { stop(&ops, task).await });
+        ends.spawn(async move { stop_task(&ops, task).await });
     }
     let mut killed = 0;
     while let Some(end) = ends.join_next().await {
-        killed += u32::from(matches!(end, Ok(Ended::Killed)));
+        killed += u32::from(matches!(end, Ok(StopOutcome::Killed)));
     }
     match killed {
         0 => format!("{} stopped", count_tasks(count)),
@@ -196,7 +196,7 @@ fn count_tasks(count: usize) -> String {
     if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
 }
 
-enum Ended {
+enum StopOutcome {
     InOrder,
     /// The supervisor did not answer and was killed with all its descendants.
     Killed,
@@ -204,10 +204,10 @@ enum Ended {
 
 /// Stops a task and returns when it has settled. A supervisor that does not answer, because it is suspended or not
 /// found yet, is asked again; after a while the daemon kills it and ends what it leaves behind.
-async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
+async fn stop_task(ops: &Arc<Ops>, task: TaskId) -> StopOutcome {
     let mut notifications = ops.registry.subscribe(task);
     let settled = || ops.records.ledger(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(false);
-    let (began, mut ended) = (clock::steady(), Ended::InOrder);
+    let (began, mut ended) = (clock::steady(), StopOutcome::InOrder);
     while !settled() {
         let by = Text::from_static("shutdown");
         let cancel = move |re| ToShim::Cancel { re, by, reason: None, why: KilledWhy::Shutdown };
@@ -219,7 +219,7 @@ async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
             Ok(Err(_)) | Err(_) => {
                 crate::log!("{task}: its supervisor does not answer and is killed");
                 ops.registry.kill_shim(task);
-                ended = Ended::Killed;
+                ended = StopOutcome::Killed;
                 break;
             }
         }

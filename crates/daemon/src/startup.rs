@@ -38,7 +38,7 @@ pub enum Start {
     /// By `csn up --detach` or by a client that needs a daemon. It prints one line, then closes its starter's streams.
     Detached,
     /// By a service manager, as a system service for every user of the machine.
-    Machine,
+    SystemService,
 }
 
 /// Runs the daemon until it is stopped. `shim` is the path of the supervisor program.
@@ -53,7 +53,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         let _ = rustix::process::setsid();
     }
     let home = Home::locate()?;
-    let (users, socket) = whom_to_serve(&start, &home)?;
+    let (users, socket) = users_and_socket(&start, &home)?;
     let (config, degraded) = Config::load_or_degrade()?;
     if let Some(why) = &degraded {
         crate::log!("degraded: only read-only commands may run: {why}");
@@ -79,12 +79,12 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the daemon's threads")?;
-    let gate = Arc::new(gate(&home, &config, rules, degraded)?);
-    let DaemonParts { ops, commit_loop, sealer, suspected, launched } =
+    let gate = Arc::new(gate_settings(&home, &config, rules, degraded)?);
+    let DaemonParts { ops, commit_loop, sealer, ledger_damage: suspected, launched } =
         open(home, config, gate, shim, runtime.handle().clone(), users, socket)?;
     let listener = {
         let _guard = runtime.enter();
-        listen(&ops.socket, ops.users.is_machine())?
+        listen(&ops.socket, ops.users.is_system_service())?
     };
     let commits = std::thread::Builder::new().name("office".into()).spawn(move || commit_loop.run())?;
     std::thread::Builder::new().name("seal".into()).spawn(move || sealer.run())?;
@@ -97,10 +97,15 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
 }
 
 /// The settings that the gate judges by.
-fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<String>) -> anyhow::Result<GateSettings> {
+fn gate_settings(
+    home: &Home,
+    config: &Config,
+    rules: CheckedRules,
+    degraded: Option<String>,
+) -> anyhow::Result<GateSettings> {
     Ok(GateSettings {
         rules,
-        protected: own_places(home),
+        protected: protected_directories(home),
         read_all: config.audience.personal.read == UnaskedReads::All,
         roots: real_roots(&config.roots),
         degraded,
@@ -113,7 +118,7 @@ fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<Stri
 }
 
 /// A digest of everything that a verdict depends on, except the request, its facts and the grants.
-fn policy(config: &Config) -> anyhow::Result<Digest> {
+fn policy_digest(config: &Config) -> anyhow::Result<Digest> {
     let [rules, denies] = config.rules();
     let settings = serde_json::json!({
         "rules": rules, "hard_deny": denies, "profile": config.profile, "roots": config.roots,
@@ -139,7 +144,7 @@ struct DaemonParts {
     commit_loop: CommitLoop,
     sealer: Sealer,
     /// Notified when the ledger cannot be read.
-    suspected: Arc<Notify>,
+    ledger_damage: Arc<Notify>,
     /// The tasks that earlier daemons launched.
     launched: Vec<TaskId>,
 }
@@ -154,11 +159,11 @@ fn open(
     socket: PathBuf,
 ) -> anyhow::Result<DaemonParts> {
     let OpenedLedger { ledger, reader, desk, after_a_crash, home_id, reading_only } =
-        ledger_state::open(&home, caps(&config), policy(&config)?)?;
+        ledger_state::open(&home, task_caps(&config), policy_digest(&config)?)?;
     if !reading_only.is_set() {
-        tidy_waiting(&home, &reader);
+        delete_orphaned_requests(&home, &reader);
     }
-    let (senders, views) = CommittedViews::of(&desk, &ledger);
+    let (senders, views) = CommittedViews::from_desk(&desk, &ledger);
     let (handle, calls) = CommitHandle::new();
     let given = LaunchSecrets::default();
     let (sealer, to_sealer, sealing) = Sealer::new(SealerParts {
@@ -177,7 +182,7 @@ fn open(
         ShimRegistry::new(home.clone(), gate.key.clone(), handle.clone(), runtime, after_a_crash, sealing.clone());
     remember_shims(&registry, &desk, &reader)?;
     // Without the ledger it is not known what the running tasks were permitted: leave them alone.
-    let launched = if reading_only.is_set() { Vec::new() } else { desk.launched() };
+    let launched = if reading_only.is_set() { Vec::new() } else { desk.launched_tasks() };
     let suspected = Arc::new(Notify::new());
     let readers = LedgerReaderPool::new(ledger.path(), {
         let suspected = Arc::clone(&suspected);
@@ -197,15 +202,15 @@ fn open(
         registry: Arc::clone(&registry),
         publisher: publish::publisher(&home, users.clone(), views.roster.clone())?,
         sealer: to_sealer.clone(),
-        given,
-        suspected: Arc::clone(&suspected),
+        launch_secrets: given,
+        ledger_damage: Arc::clone(&suspected),
     })?;
     let records = Records::new(
         home.clone(),
         home_id,
         readers,
         views.roster.clone(),
-        views.line,
+        views.queue,
         sealing.clone(),
         Arc::clone(&registry),
     );
@@ -219,15 +224,15 @@ fn open(
         registry,
         commit: handle,
         roster: views.roster,
-        head: views.head,
+        head: views.decision_count,
         reading_only,
         sealer: to_sealer,
         sealing,
     });
-    Ok(DaemonParts { ops: Arc::new(ops), commit_loop, sealer, suspected, launched })
+    Ok(DaemonParts { ops: Arc::new(ops), commit_loop, sealer, ledger_damage: suspected, launched })
 }
 
-fn caps(config: &Config) -> TaskCaps {
+fn task_caps(config: &Config) -> TaskCaps {
     TaskCaps {
         session: config.limits.running_per_session,
         principal: config.limits.running_per_principal,
@@ -238,7 +243,7 @@ fn caps(config: &Config) -> TaskCaps {
 /// Must run before any caller is served: a process below a launched task's supervisor belongs to the task, also while
 /// recovery still looks for the supervisor.
 fn remember_shims(registry: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -> anyhow::Result<()> {
-    for task in desk.launched() {
+    for task in desk.launched_tasks() {
         for (_, line) in reader.decisions(task, 0)? {
             // The supervisor is unknown if only the task's directory shows that it was launched.
             if let Ok(Record { what: RecordContent::Decision(Decision::Launched { shim_pid, .. }), .. }) =
@@ -253,7 +258,7 @@ fn remember_shims(registry: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -
 }
 
 /// The directories that no task may touch: their real paths, and the paths as written.
-fn own_places(home: &Home) -> Vec<String> {
+fn protected_directories(home: &Home) -> Vec<String> {
     let config = Config::path().and_then(|p| p.parent().map(std::path::Path::to_path_buf));
     let mut places = Vec::new();
     for path in [Some(home.path().to_path_buf()), config].into_iter().flatten() {
@@ -265,14 +270,14 @@ fn own_places(home: &Home) -> Vec<String> {
 }
 
 /// Stores which processes are agents, so that clients recognise them while no daemon runs.
-async fn keep_agents(ops: Arc<Ops>) {
+async fn store_agents(ops: Arc<Ops>) {
     let mut roster = ops.roster.clone();
     let mut groups = AgentGroups::default();
     loop {
         let now = Arc::clone(&roster.borrow_and_update());
         let known = Arc::clone(&now);
         let kept = crate::blocking(move || {
-            groups.keep(known.agents());
+            groups.update(known.agents());
             groups
         });
         groups = kept.await.unwrap_or_default();
@@ -286,7 +291,7 @@ async fn keep_agents(ops: Arc<Ops>) {
 }
 
 /// Deletes stored requests that no task waits for: never acknowledged, or left by a crash.
-fn tidy_waiting(home: &Home, reader: &LedgerReader) {
+fn delete_orphaned_requests(home: &Home, reader: &LedgerReader) {
     let _ = countersign_store::waiting::sweep(home);
     let Ok(kept) = countersign_store::waiting::all(home) else { return };
     let Ok(asked) = reader.waiting_tasks() else { return };
@@ -296,10 +301,10 @@ fn tidy_waiting(home: &Home, reader: &LedgerReader) {
 }
 
 /// The users that this daemon serves, and the socket that it listens on.
-fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)> {
-    let base = env::base_of_house();
-    if *start != Start::Machine {
-        return Ok((Users::own(base), home.socket()));
+fn users_and_socket(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)> {
+    let base = env::daemon_base_variables();
+    if *start != Start::SystemService {
+        return Ok((Users::for_own_user(base), home.socket()));
     }
     anyhow::ensure!(
         countersign_shim::acts_for_others() && !rustix::process::geteuid().is_root(),
@@ -307,7 +312,7 @@ fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)>
          `csn service install --system` installs a unit that starts it this way"
     );
     let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(MACHINE_RUN), PathBuf::from);
-    Ok((Users::of_the_machine(base), door.join(SOCKET)))
+    Ok((Users::for_system_service(base), door.join(SOCKET)))
 }
 
 /// Every user may connect to a system service; the kernel tells the daemon who connects.
@@ -345,15 +350,15 @@ async fn serve(
         let (records, reading_only) = (Arc::clone(&ops.records), Arc::clone(&ops.reading_only));
         tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, suspected));
         tokio::spawn(retention::tick(Arc::clone(&ops)));
-        tokio::spawn(keep_agents(Arc::clone(&ops)));
+        tokio::spawn(store_agents(Arc::clone(&ops)));
     }
     let tcp = match &start {
         Start::Foreground { tcp } => Some(open_loopback(&front, tcp.as_deref()).await),
-        Start::Detached | Start::Machine => None,
+        Start::Detached | Start::SystemService => None,
     };
-    greet(&ops.home, &ops.socket, &start, tcp)?;
-    service::ready(&format!("serves {}", ops.home.path().display()));
-    tokio::spawn(service::watchdog(ops.commit.clone(), ops.state.subscribe()));
+    announce_ready(&ops.home, &ops.socket, &start, tcp)?;
+    service::notify_ready(&format!("serves {}", ops.home.path().display()));
+    tokio::spawn(service::notify_watchdog(ops.commit.clone(), ops.state.subscribe()));
     let reason = tokio::select! {
         () = ops.stop.notified() => "asked to stop",
         reason = signals.next() => reason,
@@ -382,7 +387,7 @@ async fn open_loopback(front: &Arc<HttpState>, wanted: Option<&str>) -> Result<s
 }
 
 /// Reports that the daemon serves. A detached daemon then closes its starter's streams.
-fn greet(
+fn announce_ready(
     home: &Home,
     socket: &std::path::Path,
     start: &Start,
@@ -390,7 +395,7 @@ fn greet(
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match start {
-        Start::Foreground { .. } | Start::Machine => {
+        Start::Foreground { .. } | Start::SystemService => {
             writeln!(out, "countersign {} serves {}", env!("CARGO_PKG_VERSION"), home.path().display())?;
             writeln!(out, "socket {}", socket.display())?;
             match tcp {
@@ -426,7 +431,7 @@ fn greet(
 /// The operations of a daemon with its own home, for tests. It commits decisions and seals receipts, but nothing
 /// listens, and there is no supervisor program, so no task can run.
 #[cfg(test)]
-pub(crate) fn operations(
+pub(crate) fn test_operations(
     directory: &std::path::Path,
     config: Config,
     runtime: &tokio::runtime::Handle,
@@ -435,8 +440,8 @@ pub(crate) fn operations(
     home.prepare()?;
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
-    let gate = Arc::new(gate(&home, &config, rules, None)?);
-    let users = Users::own(env::base_of_house());
+    let gate = Arc::new(gate_settings(&home, &config, rules, None)?);
+    let users = Users::for_own_user(env::daemon_base_variables());
     let (shim, socket) = (directory.join("no-supervisor"), home.socket());
     let DaemonParts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), users, socket)?;
     std::thread::spawn(move || commit_loop.run());

@@ -11,7 +11,7 @@ const INHERITED_VARIABLES: &[&str] = &["LANG", "LANGUAGE", "TZ"];
 #[derive(Debug, Clone)]
 pub(crate) struct Users {
     /// Every user of the machine is served, by a system service with its own user.
-    machine: bool,
+    system_service: bool,
     /// The variables for requests that bring none.
     base: BTreeMap<String, String>,
 }
@@ -45,24 +45,24 @@ pub(crate) fn with_user_ids<T>(user: Option<&TaskUser>, work: impl FnOnce() -> T
 }
 
 impl Users {
-    pub(crate) fn own(base: BTreeMap<String, String>) -> Self {
-        Self { machine: false, base }
+    pub(crate) fn for_own_user(base: BTreeMap<String, String>) -> Self {
+        Self { system_service: false, base }
     }
 
-    pub(crate) fn of_the_machine(base: BTreeMap<String, String>) -> Self {
+    pub(crate) fn for_system_service(base: BTreeMap<String, String>) -> Self {
         let base = base
             .into_iter()
             .filter(|(name, _)| INHERITED_VARIABLES.contains(&name.as_str()) || name.starts_with("LC_"));
-        Self { machine: true, base: base.collect() }
+        Self { system_service: true, base: base.collect() }
     }
 
-    pub(crate) fn is_machine(&self) -> bool {
-        self.machine
+    pub(crate) fn is_system_service(&self) -> bool {
+        self.system_service
     }
 
     /// The user that a principal with this uid runs as. Without a system service this is always the daemon's own user.
     pub(crate) fn run_as(&self, uid: Option<u32>) -> Result<RunAs, Refusal> {
-        if !self.machine {
+        if !self.system_service {
             return Ok(RunAs { user: None, base: self.base.clone() });
         }
         let user = match uid {
@@ -92,7 +92,7 @@ impl Users {
 
 /// A user as listed in the system's tables now.
 pub(crate) fn find_task_user(uid: u32) -> Result<TaskUser, Refusal> {
-    let (passwd, group) = tables()?;
+    let (passwd, group) = read_user_tables()?;
     TaskUser::find(uid, &passwd, &group).ok_or_else(|| {
         Refusal::new(RefusalCode::Forbidden, format!("/etc/passwd has no user with the id {uid}"))
             .hint("users from a directory service are not supported")
@@ -100,13 +100,13 @@ pub(crate) fn find_task_user(uid: u32) -> Result<TaskUser, Refusal> {
 }
 
 /// The id of the user with this name.
-pub(crate) fn uid_of(name: &str) -> Option<u32> {
-    let (passwd, _) = tables().ok()?;
+pub(crate) fn find_uid(name: &str) -> Option<u32> {
+    let (passwd, _) = read_user_tables().ok()?;
     let mut fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
     fields.find(|f| f.len() >= 7 && f[0] == name).and_then(|f| f[2].parse().ok())
 }
 
-fn tables() -> Result<(String, String), Refusal> {
+fn read_user_tables() -> Result<(String, String), Refusal> {
     let read = |path: &str| -> io::Result<String> { Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned()) };
     let failed = |e: io::Error| Refusal::new(RefusalCode::Internal, format!("the list of users cannot be read: {e}"));
     Ok((read("/etc/passwd").map_err(failed)?, read("/etc/group").map_err(failed)?))

@@ -1,6 +1,8 @@
 //! Deciding about calls: the commit loop judges a request with the grants of this moment, and lets the desk decide.
 
-use super::{CommitLoop, Done, IDEMPOTENCY_KEY_LIFETIME, MAX_JOINED_KEYS, PendingReplies, ledger_refusal, no_shim};
+use super::{
+    AfterCommit, CommitLoop, IDEMPOTENCY_KEY_LIFETIME, MAX_JOINED_KEYS, PendingReplies, ledger_refusal, no_shim,
+};
 use crate::{
     calls::{AnswerCall, AskCall, AskOutcome, CommitReply},
     case::Case,
@@ -25,11 +27,11 @@ use std::sync::Arc;
 const MAX_WAITING_REQUESTS: usize = 2_000;
 
 /// A reply that is sent after the commit, without a decision.
-fn pending_of(done: Done) -> Option<PendingReplies> {
-    Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, done })
+fn reply_only(done: AfterCommit) -> Option<PendingReplies> {
+    Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit: done })
 }
 
-fn same(asking: &AskCall) -> RequestIdentity {
+fn request_identity(asking: &AskCall) -> RequestIdentity {
     let Requester { principal, session, profile, .. } = asking.requester;
     let (plan_digest, background) = (asking.prepared.plan_digest, asking.request.background);
     RequestIdentity { principal, session, plan_digest, background, profile }
@@ -37,19 +39,23 @@ fn same(asking: &AskCall) -> RequestIdentity {
 
 impl CommitLoop {
     pub(super) fn ask(&mut self, mut asking: AskCall, reply: CommitReply<AskOutcome>) -> Option<PendingReplies> {
-        if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
+        if let Some(earlier) = asking.idempotency.and_then(|i| self.find_replayed(i).transpose()) {
             // Sent after the commit: the request that it repeats may be in this batch.
-            return pending_of(Done::Replayed(reply, earlier));
+            return reply_only(AfterCommit::Replayed(reply, earlier));
         }
-        let session = self.session_of(&mut asking);
+        let session = self.resolve_session(&mut asking);
         if session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
             let over = Refusal::new(RefusalCode::SessionOver, "the session has ended");
-            return pending_of(Done::Replayed(reply, Err(over)));
+            return reply_only(AfterCommit::Replayed(reply, Err(over)));
         }
-        let same = same(&asking);
-        if let Some(task) = self.desk.joins(same).filter(|_| asking.request.attended && asking.refused.is_none()) {
-            self.joined(asking.idempotency, task);
-            return pending_of(Done::Replayed(reply, Ok(AskOutcome { task, denied: None, state: None, joined: true })));
+        let same = request_identity(&asking);
+        if let Some(task) = self.desk.find_waiting(same).filter(|_| asking.request.attended && asking.refused.is_none())
+        {
+            self.remember_joined_key(asking.idempotency, task);
+            return reply_only(AfterCommit::Replayed(
+                reply,
+                Ok(AskOutcome { task, denied: None, state: None, joined: true }),
+            ));
         }
         let refused = asking.refused.take();
         let earlier = asking.judged.take().filter(|_| refused.is_some());
@@ -57,13 +63,13 @@ impl CommitLoop {
         let conversation = session.as_deref().or(asking.opens.as_deref());
         let case = asking.case(&self.gate, conversation, &self.desk.register.grants, clock::now());
         let assessment = earlier.map_or_else(|| case.assess(), |judged| *judged);
-        let answer = self.answer_now(&assessment, &asking.request, same, refused);
+        let answer = self.final_verdict(&assessment, &asking.request, same, refused);
         let question = match &answer {
-            Verdict::Ask { .. } => case.question(&assessment, &texts),
+            Verdict::Ask { .. } => case.approval_question(&assessment, &texts),
             Verdict::Allow { .. } | Verdict::Deny(_) => ApprovalQuestion::default(),
         };
         asking.texts = texts;
-        asking.note(&assessment);
+        asking.record_verdict(&assessment);
         let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
         let idle_shim = match self.reserve(task, &answer, &asking) {
             Ok(idle_shim) => idle_shim,
@@ -75,7 +81,7 @@ impl CommitLoop {
         if assessment.sandbox.confinement == Confinement::ReadOnly
             && let Decision::Planned { limits, .. } = &mut asking.planned
         {
-            confine::budget(limits);
+            confine::limit_read_only(limits);
         }
         let denied = match &answer {
             Verdict::Deny(refusal) => Some(refusal.clone()),
@@ -88,7 +94,7 @@ impl CommitLoop {
             verdict: answer,
             question,
             grants: assessment.grants(),
-            sandbox: PermittedSandbox::of(&assessment.sandbox),
+            sandbox: PermittedSandbox::from_sandbox(&assessment.sandbox),
             opens,
             shim: idle_shim.as_ref().map(IdleShim::pid),
         };
@@ -99,7 +105,7 @@ impl CommitLoop {
             Ok(step) => {
                 let asked = AskOutcome { task, denied, state: step.state(task).map(Box::new), joined: false };
                 let prepared = Some((prepared, request, assessment.sandbox));
-                Some(PendingReplies { step, prepared, idle_shim, done: Done::Asked(reply, asked) })
+                Some(PendingReplies { step, prepared, idle_shim, after_commit: AfterCommit::Asked(reply, asked) })
             }
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
@@ -110,7 +116,7 @@ impl CommitLoop {
 
     /// The session that a request belongs to, if it is open. Another request with the same credential may have opened
     /// the implicit session of this directory first.
-    fn session_of(&self, asking: &mut AskCall) -> Option<Arc<Session>> {
+    fn resolve_session(&self, asking: &mut AskCall) -> Option<Arc<Session>> {
         let roster = &self.desk.register.roster;
         let first = asking.opens.as_ref().and_then(|s| roster.implicit(s.principal, s.implicit.as_ref()?));
         if let Some(first) = first {
@@ -124,12 +130,12 @@ impl CommitLoop {
     }
 
     /// A request that joined another finds it again under its own key.
-    fn joined(&mut self, idempotency: Option<Idempotency>, task: TaskId) {
+    fn remember_joined_key(&mut self, idempotency: Option<Idempotency>, task: TaskId) {
         if let Some(idempotency) = idempotency {
-            if self.joined.len() >= MAX_JOINED_KEYS {
-                self.joined.clear();
+            if self.joined_keys.len() >= MAX_JOINED_KEYS {
+                self.joined_keys.clear();
             }
-            self.joined.insert(idempotency.key, (task, idempotency, clock::now()));
+            self.joined_keys.insert(idempotency.key, (task, idempotency, clock::now()));
         }
     }
 
@@ -141,7 +147,9 @@ impl CommitLoop {
             Verdict::Allow { .. } if self.desk.has_room(SlotOwner { session, principal }) => {
                 self.pool.take().map(Some).map_err(|e| no_shim(&self.pool, &e))
             }
-            Verdict::Allow { .. } | Verdict::Ask { .. } if self.desk.waiting_of(principal) >= MAX_WAITING_REQUESTS => {
+            Verdict::Allow { .. } | Verdict::Ask { .. }
+                if self.desk.count_unlaunched(principal) >= MAX_WAITING_REQUESTS =>
+            {
                 let message = format!("{MAX_WAITING_REQUESTS} of your requests already wait for an approval or a slot");
                 Err(Refusal::new(RefusalCode::TooMany, message).hint("answer or cancel some of them first"))
             }
@@ -165,7 +173,7 @@ impl CommitLoop {
     }
 
     /// The case of a task as it would be judged now.
-    fn case_of<'a>(
+    fn build_case<'a>(
         &'a self,
         request: &'a Request,
         prepared: &'a Prepared,
@@ -180,11 +188,11 @@ impl CommitLoop {
     fn assess_again(&self, task: TaskId, prepared: &Prepared, request: &Request) -> Option<Assessment> {
         let requester = self.desk.requester(task)?;
         let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
-        Some(self.case_of(request, prepared, &requester, session.map(|s| &**s)).assess())
+        Some(self.build_case(request, prepared, &requester, session.map(|s| &**s)).assess())
     }
 
     /// The verdict after the overrides: a refusal that no verdict can lift, and a recent denial by the user.
-    fn answer_now(
+    fn final_verdict(
         &self,
         assessment: &Assessment,
         request: &Request,
@@ -198,7 +206,7 @@ impl CommitLoop {
             return Verdict::Ask { uncovered: Vec::new() };
         }
         match &assessment.verdict {
-            Verdict::Ask { .. } => match self.desk.refused(same, clock::now()) {
+            Verdict::Ask { .. } => match self.desk.recent_denial(same, clock::now()) {
                 Some((at, words)) => {
                     let minutes = DENIAL_COOLDOWN.as_secs() / 60;
                     let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("the user denied this at {at}"));
@@ -214,9 +222,9 @@ impl CommitLoop {
     }
 
     /// The task of an earlier request with the same idempotency key. A different request under that key is refused.
-    fn earlier(&self, new: Idempotency) -> Result<Option<AskOutcome>, Refusal> {
+    fn find_replayed(&self, new: Idempotency) -> Result<Option<AskOutcome>, Refusal> {
         let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
-        let found = match fresh.or_else(|| self.joined.get(&new.key).copied()) {
+        let found = match fresh.or_else(|| self.joined_keys.get(&new.key).copied()) {
             Some(found) => Some(found),
             None => self.reader.by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
         };
@@ -236,8 +244,8 @@ impl CommitLoop {
     pub(super) fn answer(&mut self, answering: AnswerCall, reply: CommitReply<()>) -> Option<PendingReplies> {
         let AnswerCall { task, approval, choice, any_arguments, words, by, world, prepared } = answering;
         let refuse = |reply: CommitReply<()>, refusal| {
-            let done = Done::Plain(reply, Err(refusal));
-            Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, done })
+            let done = AfterCommit::Plain(reply, Err(refusal));
+            Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit: done })
         };
         let (mut saves, mut denied, mut moves, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
         let requester = self.desk.requester(task);
@@ -257,7 +265,7 @@ impl CommitLoop {
                 if let Verdict::Deny(refusal) = &assessment.verdict {
                     denied = Some(refusal.clone());
                 }
-                let about = self.desk.question(task).unwrap_or_default();
+                let about = self.desk.pending_question(task).unwrap_or_default();
                 let given = question::SavingAnswer { choice, any_arguments, by: &by, about };
                 match case.saved_grants(&given, &assessment, &mut self.mint) {
                     Ok(grants) => saves = grants,
@@ -277,9 +285,9 @@ impl CommitLoop {
                 }
             }
         }
-        let hint = self.hint_outside(task, session.as_deref());
+        let hint = self.outside_roots_hint(task, session.as_deref());
         let shim = idle_shim.as_ref().map(IdleShim::pid);
-        let permitted = PermittedSandbox::of(&sandbox);
+        let permitted = PermittedSandbox::from_sandbox(&sandbox);
         let answered = PersonAnswer {
             task,
             approval,
@@ -287,8 +295,8 @@ impl CommitLoop {
             words,
             by,
             world,
-            saves,
-            moves,
+            new_grants: saves,
+            new_directory: moves,
             hint,
             denied,
             sandbox: permitted,
@@ -297,23 +305,23 @@ impl CommitLoop {
         match self.step(DeskEvent::Answered(Box::new(answered))) {
             Ok(step) => {
                 let prepared = prepared.map(|(prepared, request)| (prepared, request, sandbox));
-                Some(PendingReplies { step, prepared, idle_shim, done: Done::Plain(reply, Ok(())) })
+                Some(PendingReplies { step, prepared, idle_shim, after_commit: AfterCommit::Plain(reply, Ok(())) })
             }
             Err(refusal) => Some(PendingReplies {
                 step: DeskStep::default(),
                 prepared: None,
                 idle_shim,
-                done: Done::Plain(reply, Err(refusal)),
+                after_commit: AfterCommit::Plain(reply, Err(refusal)),
             }),
         }
     }
 
     /// Tells an agent that was refused outside of its roots how to ask for access there.
-    fn hint_outside(&self, task: TaskId, session: Option<&Session>) -> Option<String> {
+    fn outside_roots_hint(&self, task: TaskId, session: Option<&Session>) -> Option<String> {
         let session = session.filter(|s| s.implicit.is_none())?;
         let roots: Vec<String> = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned()).collect();
         let outside = |d: &&Text| !countersign_policy::in_roots(d.as_str(), &roots);
-        let place = self.desk.question(task)?.iter().flat_map(|a| &a.directories).find(outside)?;
+        let place = self.desk.pending_question(task)?.iter().flat_map(|a| &a.directories).find(outside)?;
         Some(format!(
             "{place} is outside the directories of this session; call set_working_directory to ask for access"
         ))
@@ -344,11 +352,12 @@ impl CommitLoop {
                 Err(e) => crate::log!("{}", no_shim(&self.pool, &e)),
             }
         }
-        let (sandbox, shim) = (PermittedSandbox::of(&assessment.sandbox), idle_shim.as_ref().map(IdleShim::pid));
+        let (sandbox, shim) =
+            (PermittedSandbox::from_sandbox(&assessment.sandbox), idle_shim.as_ref().map(IdleShim::pid));
         match self.step(DeskEvent::Covered { task, grants, sandbox, shim }) {
             Ok(step) => {
                 let prepared = Some((prepared, request, assessment.sandbox));
-                Some(PendingReplies { step, prepared, idle_shim, done: Done::Told(None) })
+                Some(PendingReplies { step, prepared, idle_shim, after_commit: AfterCommit::Event(None) })
             }
             Err(_) => {
                 self.give_back(idle_shim);
@@ -358,12 +367,12 @@ impl CommitLoop {
     }
 
     /// Prepares the queued tasks that have a slot now.
-    pub(super) fn look_for_the_next(&mut self) {
+    pub(super) fn prepare_ready_tasks(&mut self) {
         if !self.serving {
             return;
         }
-        for task in self.desk.ready() {
-            self.look_at(task);
+        for task in self.desk.ready_tasks() {
+            self.prepare_task(task);
         }
     }
 
@@ -374,7 +383,7 @@ impl CommitLoop {
         world: FactsAtLaunch,
         prepared: Option<(Prepared, Request)>,
     ) -> Option<PendingReplies> {
-        if !self.serving || !self.desk.ready().contains(&task) {
+        if !self.serving || !self.desk.ready_tasks().contains(&task) {
             return None;
         }
         let idle_shim = match self.pool.take() {
@@ -385,14 +394,19 @@ impl CommitLoop {
             }
         };
         let judged = prepared.as_ref().and_then(|(prepared, request)| self.assess_again(task, prepared, request));
-        let denied = judged.as_ref().and_then(|assessment| self.denied_now(task, assessment));
+        let denied = judged.as_ref().and_then(|assessment| self.denial_since_permit(task, assessment));
         // For a read-only task this is what it was permitted with.
         let sandbox = judged.map(|assessment| assessment.sandbox).unwrap_or_default();
-        let now = PermittedSandbox::of(&sandbox);
-        match self.step(DeskEvent::Slot { task, world, denied, sandbox: now, shim: idle_shim.pid() }) {
+        let now = PermittedSandbox::from_sandbox(&sandbox);
+        match self.step(DeskEvent::SlotFree { task, world, denied, sandbox: now, shim: idle_shim.pid() }) {
             Ok(step) => {
                 let prepared = prepared.map(|(prepared, request)| (prepared, request, sandbox));
-                Some(PendingReplies { step, prepared, idle_shim: Some(idle_shim), done: Done::Told(None) })
+                Some(PendingReplies {
+                    step,
+                    prepared,
+                    idle_shim: Some(idle_shim),
+                    after_commit: AfterCommit::Event(None),
+                })
             }
             Err(_) => {
                 self.pool.give_back(idle_shim);
@@ -402,7 +416,7 @@ impl CommitLoop {
     }
 
     /// Whether a permitted task would be denied now, or the grant that permitted it is gone.
-    fn denied_now(&self, task: TaskId, assessment: &Assessment) -> Option<Refusal> {
+    fn denial_since_permit(&self, task: TaskId, assessment: &Assessment) -> Option<Refusal> {
         let register = &self.desk.register;
         if let Verdict::Deny(refusal) = &assessment.verdict
             // An approval is not needed any more, so it does not matter that nobody can give one.

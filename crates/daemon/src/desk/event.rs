@@ -35,7 +35,7 @@ pub(crate) struct PermittedSandbox {
 
 impl PermittedSandbox {
     /// A read-only sandbox without extras needs no summary: the confinement says everything.
-    pub(crate) fn of(sandbox: &Sandbox) -> Self {
+    pub(crate) fn from_sandbox(sandbox: &Sandbox) -> Self {
         let summary = sandbox.summary(countersign_redact::text_by_shape);
         let plain = SandboxSummary { network: Network::None, ..SandboxSummary::default() };
         let told = sandbox.confinement != Confinement::ReadOnly || summary != plain;
@@ -56,9 +56,9 @@ pub(crate) enum DeskEvent {
         shim: Option<u32>,
     },
     /// An entry into the register is requested.
-    Wished(RegisterCommand),
+    RegisterCommand(RegisterCommand),
     /// A queued task has a slot. It was prepared and judged again.
-    Slot {
+    SlotFree {
         task: TaskId,
         world: FactsAtLaunch,
         denied: Option<Refusal>,
@@ -87,7 +87,7 @@ pub(crate) enum DeskEvent {
         by: Text,
     },
     /// The agent reported the outcome of a command that it ran itself, or never will.
-    Told {
+    OutcomeReported {
         task: TaskId,
         outcome: Outcome,
     },
@@ -135,7 +135,7 @@ pub(crate) enum DeskEvent {
         signed: Box<SignedReceipt>,
     },
     /// The daemon's state changed.
-    House {
+    DaemonState {
         state: DaemonState,
         reason: Option<Text>,
         boot: Option<Text>,
@@ -169,9 +169,9 @@ pub(crate) struct PersonAnswer {
     pub(crate) by: DecidedBy,
     pub(crate) world: FactsAtLaunch,
     /// The grants that the answer saves.
-    pub(crate) saves: Vec<Grant>,
+    pub(crate) new_grants: Vec<Grant>,
     /// The new working directory of the session, if that was the question.
-    pub(crate) moves: Option<Text>,
+    pub(crate) new_directory: Option<Text>,
     /// What the agent should try instead, if it is denied.
     pub(crate) hint: Option<String>,
     /// The gate would deny the request now, whatever the person answers.
@@ -218,11 +218,11 @@ pub(crate) struct DeskStep {
     pub(crate) decisions: Vec<LedgerEntry>,
     pub(crate) launch: Option<ShimLaunch>,
     /// The task whose stored request is not needed any more.
-    pub(crate) forget: Option<TaskId>,
+    pub(crate) drop_request: Option<TaskId>,
     /// The reply to a register command.
-    pub(crate) kept: Option<RegisterReply>,
+    pub(crate) register_reply: Option<RegisterReply>,
     /// Tasks that wait for an approval and that a new grant may cover.
-    pub(crate) release: Vec<TaskId>,
+    pub(crate) may_release: Vec<TaskId>,
 }
 
 impl DeskStep {

@@ -33,37 +33,43 @@ struct LaunchPermit {
 }
 
 impl Turn<'_> {
-    pub(super) fn take(&mut self, event: DeskEvent) -> Result<(), Refusal> {
+    pub(super) fn handle_event(&mut self, event: DeskEvent) -> Result<(), Refusal> {
         match event {
-            DeskEvent::Asked(new) => self.asked(*new),
-            DeskEvent::Answered(answer) => self.answered(*answer)?,
-            DeskEvent::Covered { task, grants, sandbox, shim } => self.covered(task, &grants, sandbox, shim)?,
-            DeskEvent::Wished(wish) => self.wished(wish)?,
-            DeskEvent::Slot { task, world, denied, sandbox, shim } => self.slot(task, world, denied, sandbox, shim)?,
-            DeskEvent::Withdrawn { task, by } => self.withdrawn(task, by)?,
-            DeskEvent::Unredeemed { task, planned, opens, by } => self.unredeemed(task, *planned, opens, by),
-            DeskEvent::Observed { task, planned, opens, rule, grants, by } => {
-                self.observed(task, *planned, opens, rule, &grants, by);
+            DeskEvent::Asked(new) => self.on_asked(*new),
+            DeskEvent::Answered(answer) => self.on_answered(*answer)?,
+            DeskEvent::Covered { task, grants, sandbox, shim } => self.on_covered(task, &grants, sandbox, shim)?,
+            DeskEvent::RegisterCommand(wish) => self.on_register_command(wish)?,
+            DeskEvent::SlotFree { task, world, denied, sandbox, shim } => {
+                self.on_slot_free(task, world, denied, sandbox, shim)?
             }
-            DeskEvent::Told { task, outcome } => self.told(task, outcome)?,
-            DeskEvent::Closed { task, closing, recovered } => self.closed(task, closing, recovered)?,
-            DeskEvent::NotStarted { task, error, code, recovered } => self.not_started(task, error, code, recovered)?,
+            DeskEvent::Withdrawn { task, by } => self.on_withdrawn(task, by)?,
+            DeskEvent::Unredeemed { task, planned, opens, by } => self.on_unredeemed(task, *planned, opens, by),
+            DeskEvent::Observed { task, planned, opens, rule, grants, by } => {
+                self.on_observed(task, *planned, opens, rule, &grants, by);
+            }
+            DeskEvent::OutcomeReported { task, outcome } => self.on_outcome_reported(task, outcome)?,
+            DeskEvent::Closed { task, closing, recovered } => self.on_closed(task, closing, recovered)?,
+            DeskEvent::NotStarted { task, error, code, recovered } => {
+                self.on_not_started(task, error, code, recovered)?
+            }
             DeskEvent::Lost { task, known, why, head, next_seq, recovered } => {
-                self.lost(task, known, why, head, next_seq, recovered)?;
+                self.on_lost(task, known, why, head, next_seq, recovered)?;
             }
             DeskEvent::Expired { task, seq, why, bytes, streams, signed } => {
-                self.after_the_end(self.now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
+                self.decide_settled(self.now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
             }
-            DeskEvent::Sealed { seq, at, touched, sealed, signed } => self.sealed(seq, at, touched, sealed, signed),
-            DeskEvent::House { state, reason, boot } => self.about_no_task(Decision::House { state, reason, boot }),
-            DeskEvent::Shutdown(went) => self.about_no_task(Decision::Shutdown(went)),
-            DeskEvent::Key(key) => self.about_no_task(Decision::Key(key)),
+            DeskEvent::Sealed { seq, at, touched, sealed, signed } => self.on_sealed(seq, at, touched, sealed, signed),
+            DeskEvent::DaemonState { state, reason, boot } => {
+                self.decide_daemon(Decision::House { state, reason, boot })
+            }
+            DeskEvent::Shutdown(went) => self.decide_daemon(Decision::Shutdown(went)),
+            DeskEvent::Key(key) => self.decide_daemon(Decision::Key(key)),
         }
         Ok(())
     }
 
     /// A judged request runs, waits for an approval, or is denied.
-    fn asked(&mut self, new: NewTask) {
+    fn on_asked(&mut self, new: NewTask) {
         let NewTask { task, planned, verdict, question, grants, sandbox, opens, shim } = new;
         self.begin(task, planned, opens);
         match verdict {
@@ -82,11 +88,23 @@ impl Turn<'_> {
     }
 
     /// A person answered. A request that cannot be allowed any more is denied despite an approval.
-    fn answered(&mut self, answer: PersonAnswer) -> Result<(), Refusal> {
-        let PersonAnswer { task, approval, choice, words, by, world, saves, moves, hint, denied, sandbox, shim } =
-            answer;
-        let tool = self.waiting(task, approval, choice, &by)?.requester.tool;
-        self.step.forget = Some(task);
+    fn on_answered(&mut self, answer: PersonAnswer) -> Result<(), Refusal> {
+        let PersonAnswer {
+            task,
+            approval,
+            choice,
+            words,
+            by,
+            world,
+            new_grants: saves,
+            new_directory: moves,
+            hint,
+            denied,
+            sandbox,
+            shim,
+        } = answer;
+        let tool = self.waiting_task(task, approval, choice, &by)?.requester.tool;
+        self.step.drop_request = Some(task);
         match (Scope::from_choice(choice), world, denied) {
             (None, ..) => {
                 let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "the user denied this");
@@ -94,50 +112,50 @@ impl Turn<'_> {
                 self.deny(task, by, &refusal, words);
             }
             (Some(_), _, Some(refusal)) => self.deny_by_rule(task, &refusal),
-            (Some(_), FactsAtLaunch::Changed(what), None) => self.paths_changed(task, what),
+            (Some(_), FactsAtLaunch::Changed(what), None) => self.deny_changed_facts(task, what),
             (Some(scope), FactsAtLaunch::Same, None) if tool == Tool::SetWorkingDirectory => {
                 self.move_session(task, by, scope, moves);
             }
             (Some(scope), FactsAtLaunch::Same, None) => {
                 // A queued task still needs its stored request.
-                self.step.forget = shim.map(|_| task);
-                let saved = self.save(saves);
-                self.step.release.retain(|t| *t != task);
+                self.step.drop_request = shim.map(|_| task);
+                let saved = self.save_grants(saves);
+                self.step.may_release.retain(|t| *t != task);
                 self.permit(LaunchPermit { task, by, scope, permitted: sandbox, saved, shim });
             }
         }
         Ok(())
     }
 
-    fn covered(
+    fn on_covered(
         &mut self,
         task: TaskId,
         grants: &[GrantId],
         permitted: PermittedSandbox,
         shim: Option<u32>,
     ) -> Result<(), Refusal> {
-        if self.desk.question(task).is_none() {
-            return Err(over());
+        if self.desk.pending_question(task).is_none() {
+            return Err(task_over());
         }
-        self.step.forget = shim.map(|_| task);
+        self.step.drop_request = shim.map(|_| task);
         let (by, scope) = self.covered_by(grants, "grant");
         self.permit(LaunchPermit { task, by, scope, permitted, saved: Vec::new(), shim });
         Ok(())
     }
 
-    fn wished(&mut self, wish: RegisterCommand) -> Result<(), Refusal> {
+    fn on_register_command(&mut self, wish: RegisterCommand) -> Result<(), Refusal> {
         let (entered, kept) = register_command::decide_command(wish, &self.desk.register, &mut self.now)?;
         for entry in entered {
             if let RegisterEntry::GrantSaved { grant } = &entry {
-                self.step.release.extend(self.desk.may_cover(grant));
+                self.step.may_release.extend(self.desk.tasks_grant_may_cover(grant));
             }
             self.enter(entry);
         }
-        self.step.kept = Some(kept);
+        self.step.register_reply = Some(kept);
         Ok(())
     }
 
-    fn slot(
+    fn on_slot_free(
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
@@ -145,13 +163,13 @@ impl Turn<'_> {
         sandbox: PermittedSandbox,
         shim: u32,
     ) -> Result<(), Refusal> {
-        let Some(OpenTask { stage: OpenStage::InLine { granted, .. }, .. }) = self.desk.open.get_mut(&task) else {
-            return Err(over());
+        let Some(OpenTask { stage: OpenStage::Queued { granted, .. }, .. }) = self.desk.open.get_mut(&task) else {
+            return Err(task_over());
         };
-        self.step.forget = Some(task);
+        self.step.drop_request = Some(task);
         match (denied, world) {
             (Some(refusal), _) => self.deny_by_rule(task, &refusal),
-            (None, FactsAtLaunch::Changed(what)) => self.paths_changed(task, what),
+            (None, FactsAtLaunch::Changed(what)) => self.deny_changed_facts(task, what),
             (None, FactsAtLaunch::Same) => {
                 // A sandbox that the operator has narrowed since then counts; a permitted sandbox is never widened.
                 if sandbox.confinement > granted.permitted.confinement {
@@ -163,27 +181,27 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn withdrawn(&mut self, task: TaskId, by: Text) -> Result<(), Refusal> {
+    fn on_withdrawn(&mut self, task: TaskId, by: Text) -> Result<(), Refusal> {
         match self.desk.open.get(&task).map(|o| &o.stage) {
             Some(
-                OpenStage::Waiting { .. } | OpenStage::Planned | OpenStage::Permitted(_) | OpenStage::InLine { .. },
+                OpenStage::Waiting { .. } | OpenStage::Planned | OpenStage::Permitted(_) | OpenStage::Queued { .. },
             ) => {}
             Some(OpenStage::Launched | OpenStage::Observed(_)) => {
                 return Err(Refusal::new(RefusalCode::TaskStarted, "the task has already started"));
             }
-            None => return Err(over()),
+            None => return Err(task_over()),
         }
-        self.step.forget = Some(task);
+        self.step.drop_request = Some(task);
         self.withdraw(task, by);
         Ok(())
     }
 
-    fn unredeemed(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>, by: Text) {
+    fn on_unredeemed(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>, by: Text) {
         self.begin(task, planned, opens);
         self.withdraw(task, by);
     }
 
-    fn observed(
+    fn on_observed(
         &mut self,
         task: TaskId,
         planned: Decision,
@@ -199,29 +217,29 @@ impl Turn<'_> {
         self.decide(task, Decision::Observing { by });
     }
 
-    fn told(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
+    fn on_outcome_reported(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
         match self.desk.open.get(&task).map(|o| &o.stage) {
             Some(OpenStage::Observed(_)) => {
                 self.settle(task, outcome, None, false);
                 Ok(())
             }
-            _ => Err(over()),
+            _ => Err(task_over()),
         }
     }
 
-    fn closed(&mut self, task: TaskId, closing: JournalEnd, recovered: bool) -> Result<(), Refusal> {
-        self.launched(task)?.next_seq = closing.next_seq;
+    fn on_closed(&mut self, task: TaskId, closing: JournalEnd, recovered: bool) -> Result<(), Refusal> {
+        self.launched_task(task)?.next_seq = closing.next_seq;
         self.settle(task, closing.outcome, Some(closing.head), recovered);
         Ok(())
     }
 
-    fn not_started(&mut self, task: TaskId, error: Text, code: i32, recovered: bool) -> Result<(), Refusal> {
-        self.launched(task)?;
+    fn on_not_started(&mut self, task: TaskId, error: Text, code: i32, recovered: bool) -> Result<(), Refusal> {
+        self.launched_task(task)?;
         self.settle(task, Outcome::Failed { error, code }, None, recovered);
         Ok(())
     }
 
-    fn lost(
+    fn on_lost(
         &mut self,
         task: TaskId,
         known: Text,
@@ -230,13 +248,13 @@ impl Turn<'_> {
         next_seq: u64,
         recovered: bool,
     ) -> Result<(), Refusal> {
-        self.launched(task)?.next_seq = next_seq;
+        self.launched_task(task)?.next_seq = next_seq;
         self.decide(task, Decision::Lost { known });
         self.settle(task, Outcome::Lost { why }, head, recovered);
         Ok(())
     }
 
-    fn sealed(
+    fn on_sealed(
         &mut self,
         mut seq: u64,
         at: Timestamp,
@@ -245,10 +263,10 @@ impl Turn<'_> {
         signed: Box<SignedReceipt>,
     ) {
         if let Some(touched) = touched {
-            self.after_the_end(at, signed.task, seq, Decision::Touched(touched));
+            self.decide_settled(at, signed.task, seq, Decision::Touched(touched));
             seq += 1;
         }
-        self.after_the_end(self.now.at, signed.task, seq, Decision::Sealed(sealed));
+        self.decide_settled(self.now.at, signed.task, seq, Decision::Sealed(sealed));
         if let Some(entry) = self.step.decisions.last_mut() {
             entry.receipt = Some(signed);
         }
@@ -263,7 +281,13 @@ impl Turn<'_> {
     }
 
     /// The task that this answers, if this choice may be made through this channel.
-    fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &DecidedBy) -> Result<&OpenTask, Refusal> {
+    fn waiting_task(
+        &self,
+        task: TaskId,
+        wanted: ApprovalId,
+        choice: Choice,
+        by: &DecidedBy,
+    ) -> Result<&OpenTask, Refusal> {
         let answered = || {
             Refusal::new(RefusalCode::AlreadyAnswered, "this approval has already been answered or withdrawn")
                 .hint(format!("`csn approvals show {wanted}` shows the outcome"))
@@ -282,13 +306,13 @@ impl Turn<'_> {
             _ => return Err(answered()),
         }
         if matches!(by, DecidedBy::Person { channel: Channel::InBand, .. }) {
-            in_band(choice, open.grave)?;
+            check_in_band(choice, open.grave)?;
         }
         Ok(open)
     }
 
-    fn launched(&mut self, task: TaskId) -> Result<&mut OpenTask, Refusal> {
-        self.desk.open.get_mut(&task).filter(|o| o.stage == OpenStage::Launched).ok_or_else(over)
+    fn launched_task(&mut self, task: TaskId) -> Result<&mut OpenTask, Refusal> {
+        self.desk.open.get_mut(&task).filter(|o| o.stage == OpenStage::Launched).ok_or_else(task_over)
     }
 
     /// Who allows a request that needs no approval: grants or a rule.
@@ -309,15 +333,15 @@ impl Turn<'_> {
         self.decide(task, Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy });
         match shim {
             Some(shim) => self.launch(task, shim),
-            None => self.join_the_line(task),
+            None => self.join_queue(task),
         }
     }
 
     /// Adds a task to the end of the queue, even if the clock went back.
-    fn join_the_line(&mut self, task: TaskId) {
-        let line = self.desk.line();
+    fn join_queue(&mut self, task: TaskId) {
+        let line = self.desk.queue();
         let last = line.last().and_then(|task| match self.desk.open.get(task)?.stage {
-            OpenStage::InLine { since, .. } => Some(Timestamp::from_micros(since.micros() + 1)),
+            OpenStage::Queued { since, .. } => Some(Timestamp::from_micros(since.micros() + 1)),
             _ => None,
         });
         let at = last.map_or(self.now.at, |last| last.max(self.now.at));
@@ -328,7 +352,7 @@ impl Turn<'_> {
     #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
     fn launch(&mut self, task: TaskId, shim: u32) {
         let Some(OpenTask { next_seq, plan_digest, stage, .. }) = self.desk.open.get(&task).cloned() else { return };
-        let (OpenStage::Permitted(granted) | OpenStage::InLine { granted, .. }) = stage else { return };
+        let (OpenStage::Permitted(granted) | OpenStage::Queued { granted, .. }) = stage else { return };
         let GrantedPermission { permit, by, scope, permitted } = granted;
         let permit = Permit::issue(permit, task, plan_digest, by, scope, permitted.confinement, self.now.at);
         let first_seq = next_seq + 1;
@@ -358,22 +382,22 @@ impl Turn<'_> {
     }
 
     /// Saves the grants of an answer, except those that exist already.
-    fn save(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
+    fn save_grants(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
         let mut saved: Vec<SavedGrant> = Vec::new();
         for grant in grants {
             let kept = match self.desk.register.grants.same(&grant, self.now.at) {
                 Some(same) => same.clone(),
                 None => {
-                    self.step.release.extend(self.desk.may_cover(&grant));
+                    self.step.may_release.extend(self.desk.tasks_grant_may_cover(&grant));
                     self.enter(RegisterEntry::GrantSaved { grant: Box::new(grant.clone()) });
                     grant
                 }
             };
-            let label = register_command::label(&kept);
+            let label = register_command::grant_label(&kept);
             saved.extend(kept.id.map(|grant| SavedGrant { grant, label }));
         }
-        self.step.release.sort_unstable();
-        self.step.release.dedup();
+        self.step.may_release.sort_unstable();
+        self.step.may_release.dedup();
         saved
     }
 
@@ -393,7 +417,7 @@ impl Turn<'_> {
         self.settle(task, Outcome::Withdrawn { by }, None, false);
     }
 
-    fn paths_changed(&mut self, task: TaskId, what: &'static str) {
+    fn deny_changed_facts(&mut self, task: TaskId, what: &'static str) {
         let refusal = Refusal::new(RefusalCode::PathsChanged, what);
         self.deny_by_rule(task, &refusal.hint("send the request again: files changed after it was approved"));
     }
@@ -422,22 +446,22 @@ impl Turn<'_> {
     fn decide_at(&mut self, at: Timestamp, task: TaskId, decision: Decision) {
         let seq = self.desk.open.get(&task).map_or(0, |o| o.next_seq);
         let line = Record::decision_line(seq, at, &decision);
-        self.desk.note(task, at, &line, &decision);
+        self.desk.apply(task, at, &line, &decision);
         self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
     /// A decision about a settled task, which the desk does not hold any more.
-    fn after_the_end(&mut self, at: Timestamp, task: TaskId, seq: u64, decision: Decision) {
+    fn decide_settled(&mut self, at: Timestamp, task: TaskId, seq: u64, decision: Decision) {
         let line = Record::decision_line(seq, at, &decision);
         self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
     fn enter(&mut self, entered: RegisterEntry) {
         self.desk.register.enter(self.now.at, &entered);
-        self.about_no_task(Decision::Entered(entered));
+        self.decide_daemon(Decision::Entered(entered));
     }
 
-    fn about_no_task(&mut self, decision: Decision) {
+    fn decide_daemon(&mut self, decision: Decision) {
         let at = self.now.at;
         let line = Record::decision_line(0, at, &decision);
         self.step.decisions.push(LedgerEntry { task: None, seq: 0, at, line, decision, receipt: None });
@@ -445,7 +469,7 @@ impl Turn<'_> {
 }
 
 /// Limits answers that come through the agent's own client, which could have made them up.
-fn in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
+fn check_in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
     let hint = "a person must answer this, for example with csn approvals answer";
     match choice {
         Choice::Deny => Ok(()),
@@ -460,6 +484,6 @@ fn in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
     }
 }
 
-fn over() -> Refusal {
+fn task_over() -> Refusal {
     Refusal::new(RefusalCode::TaskOver, "the task has ended")
 }

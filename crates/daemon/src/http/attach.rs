@@ -57,7 +57,7 @@ pub(crate) async fn attach(
     Params(query): Params<AttachQuery>,
     request: Request,
 ) -> HttpResult<Response> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     let AttachQuery { read_only, after, key, from: count, skip } = query;
     if count > u64::from(u32::MAX) {
@@ -67,7 +67,7 @@ pub(crate) async fn attach(
         return Err(Refusal::new(RefusalCode::BadRequest, "`key` must have 1 to 255 characters").into());
     }
     let task = ops.records.find(&caller, &id)?;
-    let types = caller.may(CredentialScope::Run).is_ok() && ops.records.find_own(&caller, &id).is_ok();
+    let types = caller.require_scope(CredentialScope::Run).is_ok() && ops.records.find_own(&caller, &id).is_ok();
     ops.records.warm(task).await?;
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(|e| {
@@ -413,7 +413,7 @@ impl AttachedViewer {
                 Box::new(move |re| ToShim::Input { re, input, by, key })
             }
             Some(AttachMessage::Resize(ResizeBody { rows, cols })) => {
-                facts::terminal_size(rows, cols)?;
+                facts::check_terminal_size(rows, cols)?;
                 Box::new(move |re| ToShim::Resize { re, rows, cols, by, key })
             }
             Some(AttachMessage::Signal(signal)) => Box::new(move |re| ToShim::Signal { re, signal, by, key }),

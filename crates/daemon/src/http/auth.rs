@@ -119,7 +119,7 @@ async fn admit(
             PresentedToken::None | PresentedToken::Unreadable => return Err(recognition::no_token()),
         },
     };
-    caller.may(scope)?;
+    caller.require_scope(scope)?;
     let writes = scope != CredentialScope::Observe && route.while_draining != WhileDraining::AlwaysServed;
     if let (true, Some(why)) = (writes, ops.reading_only.why()) {
         return Err(Refusal::new(RefusalCode::LedgerUnavailable, why)

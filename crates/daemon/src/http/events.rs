@@ -62,7 +62,7 @@ pub(crate) async fn of_task(
     headers: HeaderMap,
     Params(query): Params<EventQuery>,
 ) -> HttpResult<Response> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     if query.speed.is_some_and(|s| !s.is_finite() || s <= 0.0) {
         return Err(Refusal::new(RefusalCode::BadRequest, "`speed` must be a number above zero").into());

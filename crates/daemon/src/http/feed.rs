@@ -44,7 +44,7 @@ pub(crate) async fn ledger(
     headers: HeaderMap,
     Params(query): Params<LedgerQuery>,
 ) -> HttpResult<Response> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let after = cursor(&headers, query)?.unwrap_or(0);
     Ok(follow(Arc::clone(&front.ops), caller, FeedSelection::Decisions, after, Vec::new()))
 }
@@ -56,7 +56,7 @@ pub(crate) async fn approvals(
     headers: HeaderMap,
     Params(query): Params<LedgerQuery>,
 ) -> HttpResult<Response> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     // The cursor first: a decision made meanwhile is sent twice rather than never.
     let head = *ops.head.borrow();
@@ -202,7 +202,7 @@ impl FeedReader {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
                         let whose = ops.records.ledger(|r| r.task_owner(task))?;
-                        new.insert(whose.is_some_and(|(p, s)| caller.sees(&ops.records.roster(), p, s)))
+                        new.insert(whose.is_some_and(|(p, s)| caller.can_see(&ops.records.roster(), p, s)))
                     }
                 },
                 // About the daemon itself: for its owner, with the scope `admin`.

@@ -28,7 +28,7 @@ pub(crate) async fn listen(
     caller: Caller,
     MaybePayload(body): MaybePayload<ListenBody>,
 ) -> HttpResult<Json<ListenResponse>> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let wanted = body.tcp.unwrap_or(tcp::DEFAULT_ADDRESS);
     Ok(Json(ListenResponse { tcp: tcp::open(&front, wanted).await? }))
 }

@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));
 
 pub(crate) async fn show(caller: Caller) -> HttpResult<Response> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     Ok(json_bytes(DOCUMENT.clone()))
 }
 

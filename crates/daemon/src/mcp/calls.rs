@@ -88,7 +88,7 @@ async fn call(
             json!({"tasks": page.tasks.iter().map(summary).collect::<Vec<_>>(), "next": page.next})
         }
         "task_status" => {
-            caller.may(countersign_model::CredentialScope::Observe)?;
+            caller.require_scope(countersign_model::CredentialScope::Observe)?;
             let task = ops.records.find(caller, task)?;
             ops.records.warm(task).await?;
             summary(&ops.records.state(task)?)

@@ -113,14 +113,14 @@ pub(crate) async fn open_session(
     caller: &Caller,
     body: McpSessionBody,
 ) -> ApiResult<McpSessionResponse> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let McpSessionBody { conversation, mut environment } = body;
     let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
     environment.retain(|name, _| countersign_model::is_base_variable(name));
     let mut all = lock(&connections.environments);
     // Drop the sessions whose agent has ended.
     let roster = ops.records.roster();
-    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(|a| peer::is_there(a) != Ok(false))));
+    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(|a| peer::is_running(a) != Ok(false))));
     all.insert(session.id, environment);
     Ok(McpSessionResponse { session_id: session.id })
 }
@@ -136,14 +136,15 @@ pub(crate) fn connect(
     session: &str,
     pid: Option<u32>,
 ) -> ApiResult<AgentConnection> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let session = sessions::find_own(ops, caller, session)?;
     if session.ended_at.is_some() {
         return Err(Refusal::new(RefusalCode::SessionOver, "the session has ended").into());
     }
     // The process that registered the agent existed before any of its commands; a later one could be the agent's
     // script.
-    let speaks = session.speaker.is_some_and(|speaker| pid == Some(speaker.pid) && peer::is_there(speaker) == Ok(true));
+    let speaks =
+        session.speaker.is_some_and(|speaker| pid == Some(speaker.pid) && peer::is_running(speaker) == Ok(true));
     let agent = caller.as_agent(&session);
     Ok(AgentConnection(DaemonTools::new(Arc::clone(ops), Arc::clone(connections), Some(agent), speaks)))
 }

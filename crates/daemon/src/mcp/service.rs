@@ -166,7 +166,7 @@ impl DaemonTools {
 
     /// The session of this connection's requests; none means the implicit one of their directory.
     pub(super) fn session(&self, who: &Caller) -> Option<SessionId> {
-        match &who.sees {
+        match &who.visibility {
             Visibility::Session(own) => Some(*own),
             Visibility::All | Visibility::Own => *lock(&self.opened),
         }

@@ -176,7 +176,7 @@ impl DaemonTools {
 
     async fn wait(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
         let args: TaskWait = parse_arguments(call.args.clone())?;
-        who.may(CredentialScope::Observe)?;
+        who.require_scope(CredentialScope::Observe)?;
         let task = self.ops.records.find(who, &args.task_id)?;
         let seal = RetryBinding::of(who, &call.name, &call.args);
         // Only the connection that requested the task is asked about it, not everyone who may wait for it.

@@ -33,7 +33,7 @@ fn carded(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
     let mut cards: HashMap<Option<SessionId>, usize> = HashMap::new();
     let (mut with, mut without) = (Vec::new(), 0);
     for (task, session) in ops.records.ledger(|r| r.waiting_for_a_person(caller.principal))? {
-        if !caller.sees(&ops.records.roster(), caller.principal, session) {
+        if !caller.can_see(&ops.records.roster(), caller.principal, session) {
             continue;
         }
         let shown = cards.entry(session).or_default();
@@ -54,7 +54,7 @@ pub(crate) fn with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
 
 /// The waiting approvals with a card, oldest first; or all approvals, newest first.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ApprovalQuery) -> ApiResult<ApprovalPage> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || page(&ops, &caller, query, limit)).await?
@@ -74,7 +74,7 @@ fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiRe
     let (mut approvals, all, roster) = (Vec::new(), tasks.len(), ops.records.roster());
     for task in tasks {
         let approval = of_task(ops, task)?;
-        approvals.extend(approval.filter(|a| caller.sees(&roster, a.principal, a.session_id)));
+        approvals.extend(approval.filter(|a| caller.can_see(&roster, a.principal, a.session_id)));
     }
     // A caller that does not see everything must not learn that others have more.
     let next = next.filter(|_| approvals.len() == all);
@@ -89,7 +89,7 @@ pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
             let asker = ops.records.waiting(task).and_then(|w| w.asker);
             // If this cannot be determined, the requester counts as waiting.
             approval.asker = asker
-                .map(|p| if peer::is_there(p) == Ok(false) { AskerPresence::Gone } else { AskerPresence::Waiting });
+                .map(|p| if peer::is_running(p) == Ok(false) { AskerPresence::Gone } else { AskerPresence::Waiting });
         }
         approval
     }))
@@ -97,7 +97,7 @@ pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
 
 /// One approval, with its card.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Approval> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let (_, task) = find(ops, caller, id)?;
     let mut approval = read(ops, task)?;
     if approval.state == ApprovalState::Waiting && approval.tool == Tool::Shell {
@@ -123,7 +123,7 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
     let (prepared, request) = look.await.ok()??;
     let requester = Requester::of_task(&ops.records.state(task).ok()?);
     let gate = Arc::clone(&ops.gate);
-    let judged = ops.commit.read(move |register| {
+    let judged = ops.commit.read_register(move |register| {
         let session = requester.session.and_then(|s| register.roster.session(s)).cloned();
         let (now, grants) = (clock::now(), &register.grants);
         let case = Case {
@@ -173,7 +173,7 @@ fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
 
 /// Answers an approval as a person. A saved grant releases every waiting request that it covers.
 pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: AnswerBody) -> ApiResult<Approval> {
-    caller.may(CredentialScope::Approve)?;
+    caller.require_scope(CredentialScope::Approve)?;
     if body.words.as_ref().is_some_and(|w| w.len() > MAX_WORDS_BYTES) {
         return Err(Refusal::new(RefusalCode::TooLarge, "`words` must have at most 4096 bytes").into());
     }
@@ -183,7 +183,7 @@ pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Answ
         return Err(refusal.into());
     }
     let (approval, task) = find(ops, caller, id)?;
-    commit_answer(ops, task, approval, caller.by(), body).await?;
+    commit_answer(ops, task, approval, caller.as_decider(), body).await?;
     read(ops, task)
 }
 
@@ -262,7 +262,7 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
         for (approval, task) in all {
             seen.extend(
                 r.task_owner(task)?
-                    .filter(|(p, s)| caller.sees(&ops.records.roster(), *p, *s))
+                    .filter(|(p, s)| caller.can_see(&ops.records.roster(), *p, *s))
                     .map(|_| (approval, task)),
             );
         }

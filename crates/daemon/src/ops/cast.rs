@@ -21,7 +21,7 @@ pub(crate) async fn cast(
     id: &str,
     query: CastQuery,
 ) -> ApiResult<mpsc::Receiver<io::Result<Bytes>>> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let version = query.version.unwrap_or(Version::V3);
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;

@@ -70,7 +70,7 @@ pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
 
 /// Withdraws a waiting task, or stops a running one.
 pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<AppliedRecord> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let reason = body.reason.map(|r| text_bounded(&Mask::of_shapes(), &r, MAX_TEXT_BYTES));
     let task = ops.records.find_own(caller, id)?;
     ops.records.warm(task).await?;
@@ -147,7 +147,7 @@ pub(crate) async fn resize(
     ResizeBody { rows, cols }: ResizeBody,
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AppliedRecord> {
-    facts::terminal_size(rows, cols)?;
+    facts::check_terminal_size(rows, cols)?;
     let by = caller.actor();
     operate(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
 }
@@ -161,7 +161,7 @@ async fn operate(
     once: Option<OnceKey<'_>>,
     request: impl FnOnce(u64, Option<Idempotency>) -> ToShim + Send + 'static,
 ) -> ApiResult<AppliedRecord> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let task = ops.records.find_own(caller, id)?;
     ops.records.warm(task).await?;
     if open(ops, task)?.status == Status::Queued {

@@ -3,7 +3,7 @@
 use super::{ApiResult, Ops};
 use crate::caller::Caller;
 use crate::{
-    register_command::{RegisterCommand, RegisterReply, label},
+    register_command::{RegisterCommand, RegisterReply, grant_label},
     users::RunAs,
 };
 use countersign_model::{
@@ -21,13 +21,13 @@ const MAX_PAGE_ITEMS: usize = 500;
 
 /// A grant, with its text for people.
 fn shown(grant: Grant) -> GrantView {
-    let label = label(&grant);
+    let label = grant_label(&grant);
     GrantView { grant, label }
 }
 
 /// The valid grants, newest first.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> ApiResult<GrantPage> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let (roster, caller) = (ops.records.roster(), caller.clone());
     let page = move |register: &Register| {
@@ -35,7 +35,7 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> 
         let wanted = |g: &&Grant| {
             g.holds(now)
                 && g.principal == caller.principal
-                && g.session.is_none_or(|s| caller.sees(&roster, g.principal, Some(s)))
+                && g.session.is_none_or(|s| caller.can_see(&roster, g.principal, Some(s)))
                 && query.cursor.is_none_or(|before| g.id < Some(before))
                 && query.verb.as_deref().is_none_or(|v| g.verb.as_str() == v)
                 && query.session.is_none_or(|s| g.session == Some(s))
@@ -46,17 +46,17 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> 
         let next = page.last().filter(|_| more).and_then(|g| g.id);
         GrantPage { grants: page.into_iter().map(shown).collect(), next }
     };
-    Ok(ops.commit.read(page).await?)
+    Ok(ops.commit.read_register(page).await?)
 }
 
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     Ok(shown(find(ops, caller, id).await?))
 }
 
 /// Adds a grant; returns whether it is new or an equal one exists.
 pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> ApiResult<(GrantView, bool)> {
-    caller.may(CredentialScope::Approve)?;
+    caller.require_scope(CredentialScope::Approve)?;
     let grant = {
         let (ops, caller) = (Arc::clone(ops), caller.clone());
         crate::blocking(move || resolve_grant(&ops, &caller, body)).await??
@@ -79,7 +79,8 @@ fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Gra
     let directory = giving.directory.map(|d| place(ops, &run_as, &d)).transpose()?;
     if let Some(session) = giving.session {
         let known = ops.roster.borrow().session(session).cloned();
-        if known.is_none_or(|s| s.ended_at.is_some() || !caller.sees(&ops.records.roster(), s.principal, Some(s.id))) {
+        if known.is_none_or(|s| s.ended_at.is_some() || !caller.can_see(&ops.records.roster(), s.principal, Some(s.id)))
+        {
             return Err(Refusal::new(RefusalCode::NotFound, format!("there is no session {session}")).into());
         }
     }
@@ -169,7 +170,7 @@ async fn change(
     id: &str,
     wish: impl FnOnce(GrantId) -> RegisterCommand,
 ) -> ApiResult<GrantView> {
-    caller.may(CredentialScope::Approve)?;
+    caller.require_scope(CredentialScope::Approve)?;
     let grant = find(ops, caller, id).await?.id.ok_or_else(|| unknown(id))?;
     match ops.commit.register(wish(grant)).await? {
         RegisterReply::Grant { grant, .. } => Ok(shown(*grant)),
@@ -192,13 +193,13 @@ async fn find(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
         let (ops, caller) = (Arc::clone(ops), caller.clone());
         move |g: &Grant| {
             g.principal == caller.principal
-                && g.session.is_none_or(|s| caller.sees(&ops.records.roster(), g.principal, Some(s)))
+                && g.session.is_none_or(|s| caller.can_see(&ops.records.roster(), g.principal, Some(s)))
         }
     };
     let whole: Option<GrantId> = prefix.parse().ok();
     let found = ops
         .commit
-        .read(move |register| -> Vec<Grant> {
+        .read_register(move |register| -> Vec<Grant> {
             match whole {
                 Some(id) => register.grants.get(id).filter(|g| seen(g)).cloned().into_iter().collect(),
                 None => {

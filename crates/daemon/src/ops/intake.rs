@@ -40,7 +40,7 @@ pub(crate) async fn ask(
     mut request: Request,
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AskedTask> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let idempotency = once.map(|once| once.digest(ops, caller, "POST /tasks")).transpose()?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(MAX_WAIT));
     let asking = considered(ops, caller, request, idempotency).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn ask(
 
 /// The verdict that a request would get now. Records and runs nothing.
 pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> ApiResult<CheckResponse> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let asking = considered(ops, caller, request, None).await?;
     let (_, assessment) = judged(ops, asking).await?;
     let refusal = match &assessment.verdict {
@@ -86,11 +86,11 @@ pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> 
 /// Judges a request with the grants of this moment.
 pub(super) async fn judged(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Box<AskCall>, Assessment)> {
     let gate = Arc::clone(&ops.gate);
-    let judged = ops.commit.read(move |register| {
+    let judged = ops.commit.read_register(move |register| {
         let session = asking.requester.session.and_then(|s| register.roster.session(s)).map(|s| &**s);
         let session = session.or(asking.opens.as_deref());
         let assessment = asking.case(&gate, session, &register.grants, clock::now()).assess();
-        asking.note(&assessment);
+        asking.record_verdict(&assessment);
         (Box::new(asking), assessment)
     });
     Ok(judged.await?)
@@ -148,7 +148,7 @@ fn prepare_request(
     }
     let session = sessions::of_request(ops, caller, &mut request)?;
     work_beside_the_file(&mut request);
-    facts::bound(&mut request, &ops.config, caller.kind)?;
+    facts::apply_limits(&mut request, &ops.config, caller.kind)?;
     let prepared = facts::prepare(&request, &ops.key, &run_as)?;
     let (session, opens) = match session {
         Some(session) => (session, None),
@@ -268,7 +268,7 @@ pub(crate) fn asking(
         (None, None) if request.tool.is_builtin() => whole(&work(&request)),
         (None, None) => whole(&format!("Let this session read {}?", prepared.facts.cwd.resolved)),
     };
-    let texts = CleanTexts::of(&request, &prepared, &mask, &display);
+    let texts = CleanTexts::from_request(&request, &prepared, &mask, &display);
     let moves = request.tool == Tool::SetWorkingDirectory;
     let planned = Decision::Planned {
         plan_digest: prepared.plan_digest,

@@ -14,7 +14,7 @@ use countersign_redact::text_by_shape;
 use std::sync::{Arc, atomic::Ordering};
 
 pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let tcp = *ops.tcp.lock().await;
     Ok(Lifecycle {
         state: *ops.state.borrow(),
@@ -24,7 +24,7 @@ pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         home: ops.home.path().to_path_buf(),
         home_id: ops.records.home_id(),
-        machine: ops.users.is_machine(),
+        machine: ops.users.is_system_service(),
         profile: ops.config.profile,
         tcp,
         degraded: ops.gate.degraded.clone(),
@@ -37,7 +37,7 @@ pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
 
 /// Stops the daemon. Its tasks keep running unless they are to stop with it.
 pub(crate) fn stop(ops: &Ops, caller: &Caller, body: StopBody) -> ApiResult<StopResponse> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let StopBody { state: StopTarget::Halted, tasks } = body;
     if let Some(tasks) = tasks {
         ops.stop_tasks.store(tasks == StopTasks::Stop, Ordering::SeqCst);
@@ -48,7 +48,7 @@ pub(crate) fn stop(ops: &Ops, caller: &Caller, body: StopBody) -> ApiResult<Stop
 
 /// Runs retention now, by the configured rule or by the limits in the request.
 pub(crate) async fn gc(ops: &Arc<Ops>, caller: &Caller, body: GcBody) -> ApiResult<GcReport> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let mut rule = ops.config.retention.clone();
     rule.days = body.older_than_days.unwrap_or(rule.days);
     rule.bytes = body.keep_bytes.unwrap_or(rule.bytes);
@@ -57,9 +57,9 @@ pub(crate) async fn gc(ops: &Arc<Ops>, caller: &Caller, body: GcBody) -> ApiResu
 
 /// Rebuilds the index over the decisions.
 pub(crate) async fn rebuild(ops: &Ops, caller: &Caller, body: RebuildBody) -> ApiResult<IndexRebuilt> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let RebuildBody { index: IndexAction::Rebuild } = body;
-    ops.commit.rebuild().await?;
+    ops.commit.rebuild_index().await?;
     Ok(IndexRebuilt { index: IndexState::Rebuilt })
 }
 

@@ -146,16 +146,16 @@ impl Ops {
 
     /// Changes the daemon's state, reports it and records it.
     pub(crate) fn enter(&self, state: DaemonState, reason: Option<Text>) {
-        service::state(state);
+        service::notify_state(state);
         self.state.send_replace(state);
         self.reason.send_replace(reason.clone());
         let boot = (state == DaemonState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
-        self.commit.send_event(DeskEvent::House { state, reason, boot });
+        self.commit.send_event(DeskEvent::DaemonState { state, reason, boot });
     }
 
     /// Whether the caller of an open connection may still be served: its token may have been revoked or have expired.
     pub(crate) fn still_admits(&self, caller: &Caller) -> bool {
-        caller.still_holds(&self.roster.borrow(), clock::now())
+        caller.is_still_valid(&self.roster.borrow(), clock::now())
     }
 
     /// The user that a principal runs as.
@@ -179,7 +179,7 @@ impl Ops {
 
     /// Adds a user of the machine as a principal, if it is none yet.
     pub(crate) async fn welcome(&self, user: TaskUser) -> Result<(), Refusal> {
-        let wish = RegisterCommand::Welcome { uid: user.uid, name: text_by_shape(&user.name) };
+        let wish = RegisterCommand::AddUser { uid: user.uid, name: text_by_shape(&user.name) };
         self.commit.register(wish).await.map(drop)
     }
 

@@ -142,7 +142,7 @@ async fn find(
     id: &str,
     stream: Option<StreamName>,
 ) -> ApiResult<(TaskId, StreamName)> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;
     let mode = ops.records.state(task)?.request.mode;

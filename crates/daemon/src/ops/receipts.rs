@@ -23,7 +23,7 @@ const RECEIPTS_PER_READ: u32 = 500;
 
 /// Receipts, newest first, each with the fields of a list.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -> ApiResult<ReceiptPage> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     // Include the tasks that have just settled.
     ops.sealed_so_far(SEALING_TIMEOUT).await;
@@ -35,7 +35,7 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -
         let Some((last, _)) = page.last() else { break };
         before = last.number;
         for (signed, session) in page {
-            if !caller.sees(&roster, caller.principal, session) {
+            if !caller.can_see(&roster, caller.principal, session) {
                 continue;
             }
             if found.len() == limit {
@@ -69,7 +69,7 @@ fn row(signed: &SignedReceipt) -> Option<ReceiptRow> {
 
 /// The envelope of a receipt as it was signed, by its task, its own id or its number.
 pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Envelope> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let task = match named(ops, id)? {
         // A receipt that the caller may not see does not exist for it, and its task is not named.
         Some(task) => ops.records.find(caller, &task.to_string()).map_err(|_| no_receipt(id))?,
@@ -140,13 +140,13 @@ fn busy() -> Refusal {
 
 /// A signed ledger head: stored elsewhere, it proves later that no earlier entry was removed.
 pub(crate) async fn head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     Ok(tokio::time::timeout(SIGNING_TIMEOUT, ops.sealer.head()).await.map_err(|_| busy())??)
 }
 
 /// Every key that receipts were signed with, oldest first.
 pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let keys = ops.records.ledger(LedgerReader::keys)?;
     let last = keys.len().saturating_sub(1);
     let view = |(n, (decision, key)): (usize, (i64, KeyAnnounced))| KeyView {
@@ -162,7 +162,7 @@ pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
 
 /// Rotates to a new signing key.
 pub(crate) async fn rotate(ops: &Ops, caller: &Caller, body: RotateBody) -> ApiResult<KeyAnnounced> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     if !body.rotate {
         let message = "`rotate` must be true; this request supports nothing else";
         return Err(Refusal::new(RefusalCode::BadRequest, message).into());
@@ -182,7 +182,7 @@ pub(crate) enum ArtifactBytes {
 
 /// The bytes that a receipt covers, by their digest.
 pub(crate) async fn artifact(ops: &Arc<Ops>, caller: &Caller, digest: &str) -> ApiResult<(Digest, ArtifactBytes)> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let shown = DisplaySafe::bounded(digest, 70).to_string();
     let wanted = digest.strip_prefix("sha256:").unwrap_or(digest).to_ascii_lowercase();
     let wanted = Digest::parse(&wanted).ok_or_else(|| {

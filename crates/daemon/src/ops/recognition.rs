@@ -46,7 +46,7 @@ type ProcessPin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
 impl SocketPeer {
     pub(crate) fn of(ops: &Ops, stream: &tokio::net::UnixStream) -> Self {
         let peer = stream.peer_cred().ok();
-        let pin = ops.descriptors.with(|| match countersign_shim::peer_pidfd(stream.as_fd()) {
+        let pin = ops.descriptors.with_reserve(|| match countersign_shim::peer_pidfd(stream.as_fd()) {
             Ok(pin) => Ok(pin.map(Arc::new)),
             Err(_) => Err(OutOfDescriptors),
         });
@@ -66,7 +66,7 @@ impl SocketPeer {
     pub(crate) async fn welcome(&self, ops: &Ops) -> Result<(), Refusal> {
         let Some(uid) = self.uid else { return Ok(()) };
         let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
-        if known || !ops.users.is_machine() || ops.reading_only.is_set() {
+        if known || !ops.users.is_system_service() || ops.reading_only.is_set() {
             return Ok(());
         }
         ops.welcome(users::find_task_user(uid)?).await
@@ -76,7 +76,7 @@ impl SocketPeer {
     pub(crate) fn caller(&self, ops: &Ops, token: Option<&str>) -> Result<Caller, Refusal> {
         let visitor = visitor(ops, self.uid)?;
         let pin = self.pin.as_ref().map_err(|out| *out)?.as_deref();
-        let peer = ops.descriptors.with(|| self.recognise(ops, pin))?;
+        let peer = ops.descriptors.with_reserve(|| self.recognise(ops, pin))?;
         match (&peer, token) {
             // A token cannot make an agent a person.
             (Peer::Person(_), Some(token)) => of_token(ops, token),
@@ -91,7 +91,7 @@ impl SocketPeer {
         let roster = Arc::clone(&ops.roster.borrow());
         if let Some((known, process)) = person.as_ref()
             && Arc::ptr_eq(known, &roster)
-            && pin.is_some_and(peer::lives)
+            && pin.is_some_and(peer::is_alive)
         {
             return Ok(Peer::Person(*process));
         }
@@ -176,8 +176,8 @@ fn is_nobodys_task(
     ours: Option<SocketAddr>,
     uid: u32,
 ) -> Result<bool, OutOfDescriptors> {
-    ops.descriptors.with(|| {
-        let holder = ours.map_or(Ok(ConnectionHolder::Nobody), |ours| peer::holder(theirs, ours, uid))?;
+    ops.descriptors.with_reserve(|| {
+        let holder = ours.map_or(Ok(ConnectionHolder::Nobody), |ours| peer::find_holder(theirs, ours, uid))?;
         Ok(match holder {
             ConnectionHolder::Process(pid) => matches!(recognise(ops, Some(pid), None)?, Peer::Person(_)),
             ConnectionHolder::Hidden(all) => with_known(ops, |known| {
@@ -222,7 +222,7 @@ fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer,
     let roster = Arc::clone(&ops.roster.borrow());
     // Only with a pidfd: without one the pid may have been reused.
     let Some(pid) = pid else { return Ok(Peer::Unpinned) };
-    let before = peer::process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::lives));
+    let before = peer::read_process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::is_alive));
     if let Some(process) = before.filter(|p| ops.recognised.knows(&roster, *p)) {
         return Ok(Peer::Person(process));
     }
@@ -239,7 +239,7 @@ fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     look(&KnownProcesses {
         shim: &|pid| ops.registry.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
-        left: &|chain| left_agent::left(chain, &roster),
+        left: &|chain| left_agent::find_trace(chain, &roster),
         daemon: std::process::id(),
     })
 }
@@ -255,9 +255,9 @@ struct SystemUser {
 fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
     let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not report the calling user"))?;
     let roster = ops.roster.borrow();
-    let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_machine() && uid == 0;
+    let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_system_service() && uid == 0;
     let principal =
-        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_machine()) };
+        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_system_service()) };
     match principal {
         Some(principal) => {
             let called = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
@@ -271,17 +271,17 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
     let SystemUser { uid, principal: own, called } = visitor;
     let agent = |principal, audience, sees: Visibility, via: Via, why: &'static str| Caller {
         uid: Some(uid),
-        called: via.text(),
+        recorded_name: via.text(),
         principal,
         kind: CredentialKind::Agent,
         scopes: AGENT_SCOPES.to_vec(),
         audience,
         token: None,
-        sees,
+        visibility: sees,
         via,
         process: None,
         doubtful: false,
-        why,
+        missing_scope_reason: why,
     };
     // The agent has the principal and the audience of its session.
     let of_session = |session: Option<SessionId>, why: &'static str| {
@@ -306,14 +306,14 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
                 vec![CredentialScope::Observe, CredentialScope::Run, CredentialScope::Approve]
             },
             uid: Some(uid),
-            called,
+            recorded_name: called,
             audience: Audience::Personal,
             token: None,
-            sees: Visibility::All,
+            visibility: Visibility::All,
             via: Via::Socket,
             process: Some(*process),
             doubtful: false,
-            why: "",
+            missing_scope_reason: "",
         },
         Peer::Task(task) => of_session(of_task(*task), "; a task cannot have it"),
         Peer::Agent(session) => of_session(Some(*session), "; a process that an agent started cannot have it"),
@@ -340,7 +340,7 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
         return Err(no_token());
     }
     if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
-        ops.commit.register_later(RegisterCommand::UsedToken(id));
+        ops.commit.register_later(RegisterCommand::RecordTokenUse(id));
     }
     Ok(Caller {
         principal: kept.principal,
@@ -348,13 +348,13 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
         scopes: kept.scopes.clone(),
         audience: kept.audience,
         token: Some(id),
-        sees: Visibility::All,
+        visibility: Visibility::All,
         via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", kept.name))),
         process: None,
         doubtful: false,
         uid: None,
-        called: Text::default(),
-        why: match kept.kind {
+        recorded_name: Text::default(),
+        missing_scope_reason: match kept.kind {
             CredentialKind::Agent => "; an agent cannot have it",
             CredentialKind::Person => "; this token does not have it",
         },

@@ -27,7 +27,7 @@ pub(crate) async fn tick(ops: Arc<Ops>) {
         crate::log!("retention: {e}");
     }
     loop {
-        ops.commit.give_up(Timestamp::from_micros(clock::now().micros() - MAX_UNREPORTED_MICROS));
+        ops.commit.give_up_unreported(Timestamp::from_micros(clock::now().micros() - MAX_UNREPORTED_MICROS));
         match tidy(&ops, ops.config.retention.clone(), false).await {
             Ok(done) if done.removed.is_empty() => {}
             Ok(done) => crate::log!("retention: removed {} of {}", count_bytes(done.bytes), count_tasks(&done)),

@@ -16,7 +16,7 @@ pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The screen of a task, by its id or a prefix.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Box<ScreenAt>> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;
     screen(ops, task).await

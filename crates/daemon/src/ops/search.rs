@@ -40,7 +40,7 @@ const MAX_PATTERN_BYTES: usize = 4096;
 
 /// A page of matching lines.
 pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: SearchQuery) -> ApiResult<SearchPage> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;
     let state = ops.records.state(task)?;

@@ -28,7 +28,7 @@ const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 /// The session that a request names or that its credential is bound to. Fills in its directory. None if the request
 /// belongs to the implicit session of its directory.
 pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> ApiResult<Option<Arc<Session>>> {
-    let session = match (request.session_id, &caller.sees) {
+    let session = match (request.session_id, &caller.visibility) {
         (Some(id), _) => Some(find_own(ops, caller, &id.to_string())?),
         (None, Visibility::Session(own)) => ops.roster.borrow().session(*own).cloned(),
         (None, Visibility::All | Visibility::Own) => None,
@@ -85,8 +85,8 @@ fn new(caller: &Caller) -> Session {
 
 /// Opens a session; returns whether it is new. An agent that has a session gets that one.
 pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBody) -> ApiResult<(Arc<Session>, bool)> {
-    caller.may(CredentialScope::Run)?;
-    match caller.sees {
+    caller.require_scope(CredentialScope::Run)?;
+    match caller.visibility {
         // An agent keeps its session: another one would be another set of cards.
         Visibility::Session(own) => {
             let own = ops.roster.borrow().session(own).cloned();
@@ -131,8 +131,10 @@ fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Se
     if let Some(directory) = opening.directory {
         let facts = place(&run_as, &directory)?;
         session.directory = Some(text_by_shape(&facts.cwd.resolved));
-        session.roots =
-            facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate).iter().map(|r| text_by_shape(r)).collect();
+        session.roots = facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate)
+            .iter()
+            .map(|r| text_by_shape(r))
+            .collect();
     }
     session.folder = Some(folder(&run_as, session.id)?);
     Ok(session)
@@ -152,7 +154,7 @@ pub(crate) async fn conversation(
         );
         return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
-    let agent = match (&caller.sees, talking.agent_pid) {
+    let agent = match (&caller.visibility, talking.agent_pid) {
         (Visibility::All, Some(pid)) => above(caller, pid)?,
         (Visibility::All, None) => {
             caller.process.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, "`agent_pid` is missing"))?
@@ -199,21 +201,21 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
     let mut session = new(caller);
     (session.credential, session.agent) = (CredentialKind::Agent, Some(agent));
     session.by = Via::Agent;
-    session.speaker = caller.process.filter(|_| caller.sees == Visibility::All);
+    session.speaker = caller.process.filter(|_| caller.visibility == Visibility::All);
     session.conversation = Some(name);
     let facts = place(&run_as, directory)?;
     session.directory = Some(text_by_shape(&facts.cwd.resolved));
-    let root = facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate);
+    let root = facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate);
     let mut may = Vec::new();
-    if let Visibility::Session(own) = caller.sees {
+    if let Visibility::Session(own) = caller.visibility {
         let roster = ops.roster.borrow();
         may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
         let works = countersign_shim::as_owner_of(agent.pid, || proc::working_directory(agent.pid));
         let works = works.ok().and_then(|p| p.into_os_string().into_string().ok());
         let works = works.and_then(|dir| place(&run_as, &dir).ok());
-        may.extend(works.and_then(|facts| facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate)));
+        may.extend(works.and_then(|facts| facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate)));
     }
-    let trusted = |root: &String| caller.sees == Visibility::All || countersign_policy::in_roots(root, &may);
+    let trusted = |root: &String| caller.visibility == Visibility::All || countersign_policy::in_roots(root, &may);
     session.roots = root.iter().filter(|root| trusted(root)).map(|r| text_by_shape(r)).collect();
     session.folder = Some(folder(&run_as, session.id)?);
     Ok(session)
@@ -240,14 +242,14 @@ fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
         return caller.process.ok_or_else(refused);
     }
     while at > 1 {
-        let (_, parent) = peer::process(at).map_err(Refusal::from)?.ok_or_else(refused)?;
+        let (_, parent) = peer::read_process(at).map_err(Refusal::from)?.ok_or_else(refused)?;
         // Another user's process would make agents of their other processes.
         let theirs = match caller.uid {
             Some(uid) if parent == pid => peer::runs_as(pid, uid).map_err(Refusal::from)?,
             _ => true,
         };
         if parent == pid && pid > 0 && theirs {
-            let found = peer::process(pid).map_err(Refusal::from)?;
+            let found = peer::read_process(pid).map_err(Refusal::from)?;
             return found.map(|(process, _)| process).ok_or_else(refused);
         }
         at = parent;
@@ -303,7 +305,7 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let mut found = roster.sessions().filter(|s| {
         prefix.len() >= 7
             && s.id.to_string().starts_with(&prefix)
-            && caller.sees(&ops.records.roster(), s.principal, Some(s.id))
+            && caller.can_see(&ops.records.roster(), s.principal, Some(s.id))
     });
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(Arc::clone(one)),
@@ -319,7 +321,7 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
 /// A session that the caller may use, not only see.
 pub(crate) fn find_own(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let session = find(ops, caller, text)?;
-    if caller.controls(&ops.records.roster(), session.principal, Some(session.id)) {
+    if caller.can_control(&ops.records.roster(), session.principal, Some(session.id)) {
         return Ok(session);
     }
     Err(Refusal::new(RefusalCode::Forbidden, format!("{} was opened by another caller", session.id))
@@ -328,19 +330,19 @@ pub(crate) fn find_own(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<
 }
 
 pub(crate) fn show(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<Arc<Session>> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     find(ops, caller, id)
 }
 
 /// Sessions, newest first: the open ones, or all.
 pub(crate) fn list(ops: &Ops, caller: &Caller, query: SessionQuery) -> ApiResult<SessionPage> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let roster = ops.records.roster();
     let wanted = |s: &&Arc<Session>| {
         (query.all || s.ended_at.is_none())
             && query.cursor.is_none_or(|before| s.id < before)
-            && caller.sees(&roster, s.principal, Some(s.id))
+            && caller.can_see(&roster, s.principal, Some(s.id))
     };
     let mut page: Vec<&Arc<Session>> = roster.sessions().rev().filter(wanted).take(limit + 1).collect();
     let more = page.len() > limit;
@@ -356,7 +358,7 @@ pub(crate) async fn set_directory(
     id: &str,
     body: DirectoryBody,
 ) -> ApiResult<SessionMove> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let session = find_own(ops, caller, id)?;
     if session.ended_at.is_some() {
         return Err(over(&session).into());
@@ -431,7 +433,7 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
 
 /// Ends a session: its grants end, and so do its tasks that were to end with it.
 pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<SessionEnd> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let session = find_own(ops, caller, id)?;
     let by = caller.actor();
     // A second call continues with the tasks that the first could not stop.

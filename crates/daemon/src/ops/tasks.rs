@@ -18,7 +18,7 @@ const MAX_TIME_MS: u64 = 1 << 49;
 
 /// Tasks, newest first, each as in [`show`].
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: TaskQuery) -> ApiResult<TaskPage> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit.map(|n| n as usize), DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || page(&ops, &caller, query, limit)).await?
@@ -31,7 +31,7 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
         before: query.cursor,
         since: query.since_ms.map(|ms| TaskId::mint(&mut IdMint::default(), ms.min(MAX_TIME_MS), 0)),
         verb: query.verb,
-        sessions: match (&caller.sees, query.session) {
+        sessions: match (&caller.visibility, query.session) {
             // Nothing about another session is disclosed, not even that it has tasks.
             (Visibility::Session(own), named) => {
                 let agent = roster.session(*own).and_then(|s| s.agent);
@@ -50,9 +50,10 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
     tasks.truncate(limit);
     let all = tasks.len();
     let next = tasks.last().filter(|_| more).map(|t| t.task_id);
-    tasks.retain(|t| caller.sees(&roster, t.request.principal, t.request.session_id));
-    let next =
-        next.filter(|_| caller.sees == Visibility::All && caller.audience == Audience::Personal || tasks.len() == all);
+    tasks.retain(|t| caller.can_see(&roster, t.request.principal, t.request.session_id));
+    let next = next.filter(|_| {
+        caller.visibility == Visibility::All && caller.audience == Audience::Personal || tasks.len() == all
+    });
     // If the journal of a task cannot be read, its row in the ledger stands in.
     let tasks = tasks.into_iter().map(|found| ops.records.listed_state(found.task_id).unwrap_or(found)).collect();
     Ok(TaskPage { tasks, next })
@@ -60,7 +61,7 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
 
 /// A task by its id or a prefix, as JSON; with `wait_ms`, once it has ended or the time is up.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Bytes> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;
     if let Some(ms) = query.wait_ms {

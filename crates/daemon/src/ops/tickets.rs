@@ -59,7 +59,7 @@ struct Ticket {
 
 /// An agent asks before its own shell runs a command.
 pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody) -> ApiResult<HookBeforeResponse> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let HookBeforeBody { conversation, command, inherit, title, mut labels, tool_use, patience_ms, witness } = body;
     let (caller, session) = sessions::conversation(ops, caller, &conversation).await?;
     labels.insert("agent".to_owned(), conversation.agent.clone());
@@ -145,7 +145,7 @@ async fn observe(ops: &Ops, asking: AskCall, rule: &'static str, grants: Vec<Gra
 
 /// The agent reports the outcome of a command that it ran in witness mode.
 pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) -> ApiResult<HookAfterResponse> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let HookAfterBody { conversation, tool_use, exit_code, interrupted } = body;
     let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
     let unknown = || {
@@ -160,7 +160,7 @@ pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) 
         (false, Some(code)) => Outcome::Exited { code },
         (false, None) => Outcome::Lost { why: Text::from_static("the agent did not report the outcome") },
     };
-    decide(ops, DeskEvent::Told { task, outcome }).await?;
+    decide(ops, DeskEvent::OutcomeReported { task, outcome }).await?;
     Ok(HookAfterResponse { task_id: task })
 }
 
@@ -178,7 +178,7 @@ fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<T
 
 /// Redeems a ticket: runs its command.
 pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: RedeemBody) -> ApiResult<RedeemResponse> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let ticket = ops.tickets.take(ops, caller, id, &body.command)?;
     let (ops, caller, id) = (Arc::clone(ops), caller.clone(), id.to_owned());
     // Runs to its end even if the caller disconnects: a redeemed ticket must lead to a task.
@@ -224,7 +224,7 @@ async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: 
 
 /// The task that a ticket was redeemed for.
 pub(crate) fn redeemed(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<TaskState> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let task = ops
         .tickets
         .task_of(id)
@@ -294,7 +294,7 @@ impl Tickets {
         let ticket = taken.ok_or_else(unknown)?;
         let roster = Arc::clone(&ops.roster.borrow());
         let agent = roster.session(ticket.session).and_then(|s| s.agent);
-        let theirs = match &caller.sees {
+        let theirs = match &caller.visibility {
             Visibility::Session(own) if *own == ticket.session => true,
             Visibility::Session(own) => {
                 roster.session(*own).is_some_and(|own| own.agent.is_some() && own.agent == agent)

@@ -32,7 +32,7 @@ fn name(text: &str, what: &str) -> Result<Text, Refusal> {
 
 /// Creates a token. This is the only time that its secret is shown.
 pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -> ApiResult<NewToken> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let mut scopes = making.scopes;
     scopes.sort_unstable();
     scopes.dedup();
@@ -64,10 +64,10 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
         return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
     if let Some(of) =
-        of.as_ref().filter(|of| ops.users.is_machine() && ops.roster.borrow().principal(of.as_str()).is_none())
+        of.as_ref().filter(|of| ops.users.is_system_service() && ops.roster.borrow().principal(of.as_str()).is_none())
     {
         // The principal must be a user of the machine: nothing runs as anyone else.
-        let uid = users::uid_of(of.as_str()).ok_or_else(|| {
+        let uid = users::find_uid(of.as_str()).ok_or_else(|| {
             Refusal::new(RefusalCode::BadRequest, format!("`principal`: there is no user {of} on this machine"))
         })?;
         ops.welcome(users::find_task_user(uid)?).await?;
@@ -80,13 +80,13 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
 
 /// Every token, oldest first.
 pub(crate) fn list(ops: &Ops, caller: &Caller) -> ApiResult<TokenList> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     Ok(TokenList { tokens: ops.records.roster().tokens().map(|token| shown(ops, token)).collect() })
 }
 
 /// Revokes a token, by its id, a prefix or its name.
 pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiResult<TokenView> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let roster = ops.records.roster();
     let prefix = if text.starts_with("ct_") { text.to_owned() } else { format!("ct_{text}") };
     let meant = |t: &&Arc<Token>| {

@@ -41,7 +41,7 @@ impl Daemon {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let guard = runtime.enter();
-        let ops = startup::operations(&place.path().join("home"), config, runtime.handle()).expect("a home");
+        let ops = startup::test_operations(&place.path().join("home"), config, runtime.handle()).expect("a home");
         drop(guard);
         Self { runtime, ops, work, _place: place }
     }
@@ -78,10 +78,10 @@ pub(crate) fn of<T: DeserializeOwned>(body: Value) -> T {
 
 /// The owner at a terminal.
 pub(crate) fn person() -> Caller {
-    Caller::test(CredentialKind::Person, &CredentialScope::ALL)
+    Caller::for_test(CredentialKind::Person, &CredentialScope::ALL)
 }
 
 /// An agent with every scope that an agent can have.
 pub(crate) fn agent() -> Caller {
-    Caller::test(CredentialKind::Agent, &[CredentialScope::Observe, CredentialScope::Run])
+    Caller::for_test(CredentialKind::Agent, &[CredentialScope::Observe, CredentialScope::Run])
 }

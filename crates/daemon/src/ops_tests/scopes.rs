@@ -92,9 +92,9 @@ fn an_operation_without_its_scope_is_refused_and_with_it_alone_is_not() {
     let daemon = Daemon::new();
     for (name, scope, operation) in OPERATIONS {
         let others: Vec<CredentialScope> = CredentialScope::ALL.into_iter().filter(|s| s != scope).collect();
-        let without = operation(&daemon, &Caller::test(CredentialKind::Person, &others));
+        let without = operation(&daemon, &Caller::for_test(CredentialKind::Person, &others));
         assert_eq!(without, Some(RefusalCode::MissingScope), "{name} without `{scope}`");
-        let with = operation(&daemon, &Caller::test(CredentialKind::Person, &[*scope]));
+        let with = operation(&daemon, &Caller::for_test(CredentialKind::Person, &[*scope]));
         assert_ne!(with, Some(RefusalCode::MissingScope), "{name} with `{scope}` alone");
     }
 }

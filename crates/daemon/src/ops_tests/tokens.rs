@@ -13,7 +13,7 @@ fn a_token_is_good_until_it_is_revoked() {
     let caller = recognition::of_token(&daemon.ops, &made.token).unwrap();
     assert_eq!((caller.kind, &caller.scopes[..]), (CredentialKind::Person, &made.view.scopes[..]));
     assert_eq!(caller.via.to_string(), "token ci");
-    assert!(caller.may(CredentialScope::Approve).is_err());
+    assert!(caller.require_scope(CredentialScope::Approve).is_err());
     for wrong in ["", "csn_", "csn_x_y", &made.token[..made.token.len() - 1], &format!("{}x", made.token)] {
         let refused = recognition::of_token(&daemon.ops, wrong).err().map(|r| r.code);
         assert_eq!(refused, Some(RefusalCode::Unauthorized), "{wrong}");

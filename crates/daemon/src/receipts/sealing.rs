@@ -78,22 +78,22 @@ impl SealerHandle {
 
     /// Waits until every earlier task has its receipt. Refused if the sealer cannot sign.
     pub(crate) async fn barrier(&self) -> Result<(), Refusal> {
-        calls::call(&self.work, SealerCall::Barrier).await
+        calls::send_call(&self.work, SealerCall::Barrier).await
     }
 
     /// A signed ledger head.
     pub(crate) async fn head(&self) -> Result<Envelope, Refusal> {
-        calls::call(&self.work, SealerCall::Head).await?
+        calls::send_call(&self.work, SealerCall::Head).await?
     }
 
     /// The signed statement that the daemon removes the files of a task.
     pub(crate) async fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
-        calls::call(&self.work, |reply| SealerCall::Expiry { task, reply }).await?
+        calls::send_call(&self.work, |reply| SealerCall::Expiry { task, reply }).await?
     }
 
     /// Rotates the signing key. `lost`: the current key cannot sign for the next one.
     pub(crate) async fn rotate(&self, lost: bool) -> Result<KeyAnnounced, Refusal> {
-        calls::call(&self.work, |reply| SealerCall::Rotate { lost, reply }).await?
+        calls::send_call(&self.work, |reply| SealerCall::Rotate { lost, reply }).await?
     }
 }
 

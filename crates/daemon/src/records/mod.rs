@@ -171,7 +171,7 @@ impl Records {
         let roster = self.roster();
         if let Ok(task) = text.parse::<TaskId>() {
             let seen =
-                self.task_owner(task)?.is_some_and(|(principal, session)| caller.sees(&roster, principal, session));
+                self.task_owner(task)?.is_some_and(|(principal, session)| caller.can_see(&roster, principal, session));
             return if seen { Ok(task) } else { Err(unknown().into()) };
         }
         if text.starts_with("ap_") {
@@ -184,7 +184,7 @@ impl Records {
         let found = self.ledger(|r| {
             let mut found = Vec::new();
             for task in r.by_prefix(&prefixed, caller.principal)? {
-                found.extend(r.task_owner(task)?.filter(|(p, s)| caller.sees(&roster, *p, *s)).map(|_| task));
+                found.extend(r.task_owner(task)?.filter(|(p, s)| caller.can_see(&roster, *p, *s)).map(|_| task));
             }
             Ok(found)
         })?;
@@ -202,7 +202,7 @@ impl Records {
         let task = self.find(caller, text)?;
         let whose = self.ledger(|r| r.task_owner(task))?;
         let roster = self.roster();
-        if whose.is_some_and(|(principal, session)| caller.controls(&roster, principal, session)) {
+        if whose.is_some_and(|(principal, session)| caller.can_control(&roster, principal, session)) {
             return Ok(task);
         }
         let refusal = Refusal::new(RefusalCode::Forbidden, "this task belongs to a session that another caller opened");

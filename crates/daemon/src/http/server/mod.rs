@@ -132,7 +132,7 @@ fn bounds_of_user(uid: u32) -> ConnectionLimits {
 async fn accept(ops: &Ops, listener: &UnixListener) -> io::Result<(UnixStream, Option<DescriptorLoan>)> {
     ops.descriptors.fill();
     match listener.accept().await {
-        Err(e) if OutOfDescriptors::is_it(&e) => {
+        Err(e) if OutOfDescriptors::matches(&e) => {
             let loan = ops.descriptors.lend().ok_or(e)?;
             let (stream, _) = listener.accept().await?;
             // Descriptors may be free again after the wait.
@@ -153,7 +153,7 @@ pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
         let (stream, theirs) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
-                if OutOfDescriptors::is_it(&e) {
+                if OutOfDescriptors::matches(&e) {
                     slots.drop_oldest();
                 }
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
