@@ -500,7 +500,7 @@ impl CommitLoop {
         self.registry.notify(task, rings);
         if rings == Notification::Settled {
             let _ = self.publisher.send(task);
-            self.sealer.seal(task);
+            self.sealer.queue_task(task);
         }
     }
 
@@ -555,7 +555,7 @@ impl CommitLoop {
             run_dir: self.home.run().to_string_lossy().into_owned(),
             first_seq: launch.first_seq,
             prologue_head: launch.prologue_head,
-            secret: crate::shims::registry::secret(&self.gate.key, task),
+            secret: crate::shims::registry::shim_secret(&self.gate.key, task),
             mask_key: crate::case::mask_key(&self.gate.key),
             redaction: self.gate.redaction.clone(),
             sandbox: sandbox_spec,

@@ -67,16 +67,16 @@ pub(crate) async fn halt(
     close: impl Future<Output = ()> + Send,
 ) {
     service::notify_stopping();
-    ops.enter(DaemonState::Draining, Some(Text::from_static(reason)));
+    ops.enter_state(DaemonState::Draining, Some(Text::from_static(reason)));
     let down = Shutdown { ops, hurry: watch_signals(signals) };
     down.step(StopStep::Admission, async {
         // Requests that were accepted before this have been answered once the commit loop has come this far.
-        ops.settled_so_far().await;
+        ops.wait_for_commits().await;
         None
     })
     .await;
     down.step(StopStep::Intakes, async {
-        let n = ops.tickets.take_back(ops).await;
+        let n = ops.tickets.withdraw_all(ops).await;
         (n > 0).then(|| if n == 1 { "1 ticket withdrawn".to_owned() } else { format!("{n} tickets withdrawn") })
     })
     .await;
@@ -84,11 +84,11 @@ pub(crate) async fn halt(
         if ops.stop_tasks.load(Ordering::SeqCst) {
             return Some(stop_all_tasks(ops).await);
         }
-        let running = ops.settled_so_far().await.len();
+        let running = ops.wait_for_commits().await.len();
         Some(format!("{} kept running", count_tasks(running)))
     })
     .await;
-    ops.enter(DaemonState::Cleanup, None);
+    ops.enter_state(DaemonState::Cleanup, None);
     down.step(StopStep::Receipts, async {
         match ops.sealer.barrier().await {
             Ok(()) => None,
@@ -110,7 +110,7 @@ pub(crate) async fn halt(
         None
     })
     .await;
-    ops.enter(DaemonState::Halted, None);
+    ops.enter_state(DaemonState::Halted, None);
     if tokio::time::timeout(LEDGER_CLOSE_TIMEOUT, ops.commit.halt()).await.is_err() {
         // All decisions are on disk; only closing the ledger hangs.
         crate::log!("the ledger does not close; the next daemon recovers it");
@@ -167,14 +167,14 @@ impl Shutdown<'_> {
         }
         let says = says.map(|s| text_by_shape(&s));
         let went = ShutdownStep { step, done, took_ms, deadline_ms, says };
-        self.ops.last_steps.send_modify(|steps| steps.push(went.clone()));
+        self.ops.shutdown_steps.send_modify(|steps| steps.push(went.clone()));
         self.ops.commit.send_event(DeskEvent::Shutdown(went));
     }
 }
 
 /// Has every supervisor stop its task, and waits until all tasks have settled.
 async fn stop_all_tasks(ops: &Arc<Ops>) -> String {
-    let tasks = ops.settled_so_far().await;
+    let tasks = ops.wait_for_commits().await;
     let count = tasks.len();
     let mut ends = JoinSet::new();
     for task in tasks {
@@ -206,12 +206,12 @@ enum StopOutcome {
 /// found yet, is asked again; after a while the daemon kills it and ends what it leaves behind.
 async fn stop_task(ops: &Arc<Ops>, task: TaskId) -> StopOutcome {
     let mut notifications = ops.registry.subscribe(task);
-    let settled = || ops.records.ledger(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(false);
+    let settled = || ops.records.read_ledger(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(false);
     let (began, mut ended) = (clock::steady(), StopOutcome::InOrder);
     while !settled() {
         let by = Text::from_static("shutdown");
         let cancel = move |re| ToShim::Cancel { re, by, reason: None, why: KilledWhy::Shutdown };
-        match tokio::time::timeout(SUPERVISOR_TIMEOUT, ops.registry.operate(task, cancel)).await {
+        match tokio::time::timeout(SUPERVISOR_TIMEOUT, ops.registry.apply(task, cancel)).await {
             Ok(Ok(_)) => break,
             Ok(Err(_)) if clock::steady().duration_since(began) < SUPERVISOR_TIMEOUT => {
                 tokio::time::sleep(RETRY_INTERVAL).await

@@ -174,7 +174,7 @@ fn open(
         ledger: &ledger,
         commit: &handle,
         roster: views.roster.clone(),
-        given: given.clone(),
+        launch_secrets: given.clone(),
         after_a_crash,
         reading_only: reading_only.why(),
     })?;
@@ -198,9 +198,9 @@ fn open(
         handle: handle.clone(),
         calls,
         views: senders,
-        pool: ShimPool::stock(shim),
+        pool: ShimPool::start(shim),
         registry: Arc::clone(&registry),
-        publisher: publish::publisher(&home, users.clone(), views.roster.clone())?,
+        publisher: publish::spawn_publisher(&home, users.clone(), views.roster.clone())?,
         sealer: to_sealer.clone(),
         launch_secrets: given,
         ledger_damage: Arc::clone(&suspected),
@@ -224,7 +224,7 @@ fn open(
         registry,
         commit: handle,
         roster: views.roster,
-        head: views.decision_count,
+        decision_count: views.decision_count,
         reading_only,
         sealer: to_sealer,
         sealing,
@@ -338,18 +338,18 @@ async fn serve(
     let front = HttpState::new(Arc::clone(&ops));
     // Listen from the beginning: a daemon that is told to stop while it starts must stop in order, too.
     let mut signals = Signals::listen()?;
-    ops.enter(DaemonState::Boot, None);
+    ops.enter_state(DaemonState::Boot, None);
     let server = tokio::spawn(http::serve_unix(Arc::clone(&front), listener));
-    ops.enter(DaemonState::Recovering, None);
+    ops.enter_state(DaemonState::Recovering, None);
     let registry = Arc::clone(&ops.registry);
     crate::blocking(move || recovery::adopt_all(&registry, &launched)).await?;
-    ops.settled_so_far().await;
-    ops.enter(DaemonState::Ready, None);
-    ops.enter(DaemonState::Running, None);
+    ops.wait_for_commits().await;
+    ops.enter_state(DaemonState::Ready, None);
+    ops.enter_state(DaemonState::Running, None);
     if !ops.reading_only.is_set() {
         let (records, reading_only) = (Arc::clone(&ops.records), Arc::clone(&ops.reading_only));
         tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, suspected));
-        tokio::spawn(retention::tick(Arc::clone(&ops)));
+        tokio::spawn(retention::run_periodically(Arc::clone(&ops)));
         tokio::spawn(store_agents(Arc::clone(&ops)));
     }
     let tcp = match &start {
@@ -383,7 +383,7 @@ async fn open_loopback(front: &Arc<HttpState>, wanted: Option<&str>) -> Result<s
             .hint("use --tcp 127.0.0.1:PORT")
         })?,
     };
-    http::tcp::open(front, wanted).await
+    http::tcp::start_listener(front, wanted).await
 }
 
 /// Reports that the daemon serves. A detached daemon then closes its starter's streams.
@@ -446,6 +446,6 @@ pub(crate) fn test_operations(
     let DaemonParts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), users, socket)?;
     std::thread::spawn(move || commit_loop.run());
     std::thread::spawn(move || sealer.run());
-    ops.enter(DaemonState::Running, None);
+    ops.enter_state(DaemonState::Running, None);
     Ok(ops)
 }

@@ -66,9 +66,10 @@ pub(crate) async fn attach(
     if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
         return Err(Refusal::new(RefusalCode::BadRequest, "`key` must have 1 to 255 characters").into());
     }
-    let task = ops.records.find(&caller, &id)?;
-    let types = caller.require_scope(CredentialScope::Run).is_ok() && ops.records.find_own(&caller, &id).is_ok();
-    ops.records.warm(task).await?;
+    let task = ops.records.find_task(&caller, &id)?;
+    let types =
+        caller.require_scope(CredentialScope::Run).is_ok() && ops.records.find_controlled_task(&caller, &id).is_ok();
+    ops.records.load_task(task).await?;
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(|e| {
         Refusal::new(RefusalCode::BadRequest, format!("this path needs a WebSocket: {e}"))
@@ -82,23 +83,23 @@ pub(crate) async fn attach(
             task,
             socket,
             stream,
-            read: VecDeque::new(),
+            lines: VecDeque::new(),
             read_only: read_only || !types,
-            by: caller.actor(),
+            actor: caller.actor(),
             caller,
             skip,
             key,
-            count,
-            answers: JoinSet::new(),
+            message_count: count,
+            replies: JoinSet::new(),
             limited: false,
             gaps: StreamGaps::default(),
-            drawn: 0,
-            over: false,
+            drawn_offset: 0,
+            ended: false,
         };
         if let Err(DetachCause::Problem(refusal)) = viewer.run(after).await {
-            let _ = viewer.tell(&AttachEvent::Refused { n: None, refusal }).await;
+            let _ = viewer.send_event(&AttachEvent::Refused { n: None, refusal }).await;
         }
-        viewer.hang_up().await;
+        viewer.close().await;
     }))
 }
 
@@ -133,30 +134,30 @@ struct AttachedViewer {
     socket: WebSocket,
     stream: TaskStream,
     /// Lines that were read and not sent yet.
-    read: VecDeque<String>,
+    lines: VecDeque<String>,
     read_only: bool,
     caller: Caller,
     /// The actor of its input, in the record.
-    by: Text,
+    actor: Text,
     /// Whether it may miss output, as long as it sees the screen.
     skip: bool,
     key: Option<String>,
     /// The number of messages received.
-    count: u64,
-    answers: JoinSet<(u64, Result<u64, Refusal>)>,
+    message_count: u64,
+    replies: JoinSet<(u64, Result<u64, Refusal>)>,
     /// Output exceeds its limit and is not kept: until the task ends, only the screen shows it.
     limited: bool,
     gaps: StreamGaps,
     /// Output before this offset was on a screen that the viewer has.
-    drawn: u64,
+    drawn_offset: u64,
     /// The last record has been sent.
-    over: bool,
+    ended: bool,
 }
 
 impl AttachedViewer {
     async fn run(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
         let mut notifications = self.ops.registry.subscribe(self.task);
-        self.begin(after).await?;
+        self.send_begin(after).await?;
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -165,22 +166,22 @@ impl AttachedViewer {
             }
             let rung = notifications.has_changed().unwrap_or(true);
             notifications.mark_unchanged();
-            self.read_on().await?;
-            if rung && self.sees_the_screen() && self.read.is_empty() && !self.over {
+            self.read_more().await?;
+            if rung && self.shows_screen() && self.lines.is_empty() && !self.ended {
                 self.redraw().await?;
             }
-            if self.over {
-                self.ops.registry.unlist(self.task);
+            if self.ended {
+                self.ops.registry.forget_task(self.task);
                 return Ok(());
             }
-            let waiting = self.read.is_empty();
+            let waiting = self.lines.is_empty();
             tokio::select! {
                 // Input first: it must not wait for output.
                 biased;
-                message = self.socket.recv() => self.hear(message).await?,
-                Some(done) = self.answers.join_next() => {
+                message = self.socket.recv() => self.handle_message(message).await?,
+                Some(done) = self.replies.join_next() => {
                     if let Ok((n, result)) = done {
-                        self.answer(n, result).await?;
+                        self.send_reply(n, result).await?;
                     }
                 }
                 () = std::future::ready(()), if !waiting => self.send_next().await?,
@@ -195,15 +196,15 @@ impl AttachedViewer {
     }
 
     /// Reads the next lines if none are left. A viewer far behind a terminal gets the screen instead.
-    async fn read_on(&mut self) -> Result<(), DetachCause> {
-        if !self.read.is_empty() || self.over {
+    async fn read_more(&mut self) -> Result<(), DetachCause> {
+        if !self.lines.is_empty() || self.ended {
             return Ok(());
         }
         let from = self.stream.next_seq();
-        let lines = self.ops.records.next(&mut self.stream, READ_BYTES)?;
-        self.read.extend(lines.into_iter().map(|(_, line)| line));
-        if self.read.is_empty() {
-            self.over = self.ops.records.ended_before(self.task, from)?;
+        let lines = self.ops.records.read_lines(&mut self.stream, READ_BYTES)?;
+        self.lines.extend(lines.into_iter().map(|(_, line)| line));
+        if self.lines.is_empty() {
+            self.ended = self.ops.records.ended_before(self.task, from)?;
         } else if self.skip && self.is_far_behind()? {
             self.redraw().await?;
         }
@@ -211,23 +212,23 @@ impl AttachedViewer {
     }
 
     fn is_far_behind(&self) -> Result<bool, DetachCause> {
-        let first = self.read.iter().find_map(|line| match Record::parse(line).ok()?.what {
+        let first = self.lines.iter().find_map(|line| match Record::parse(line).ok()?.what {
             RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. }) => Some(offset),
             _ => None,
         });
         let Some(offset) = first else { return Ok(false) };
         let state = self.ops.records.state(self.task)?;
         let end = state.io.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
-        Ok(end.saturating_sub(offset.max(self.drawn)) > MAX_LAG_BYTES)
+        Ok(end.saturating_sub(offset.max(self.drawn_offset)) > MAX_LAG_BYTES)
     }
 
-    async fn tell(&mut self, event: &AttachEvent) -> Result<(), DetachCause> {
+    async fn send_event(&mut self, event: &AttachEvent) -> Result<(), DetachCause> {
         let json = serde_json::to_string(event).unwrap_or_default();
         Ok(self.socket.send(Message::text(json)).await?)
     }
 
     /// Sends the current state, and sets where the records continue.
-    async fn begin(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
+    async fn send_begin(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
         let state = self.ops.records.state(self.task)?;
         self.limited = is_limited(&state);
         self.gaps = StreamGaps::from_state(&state);
@@ -235,24 +236,24 @@ impl AttachedViewer {
         if after.is_some() || state.first_seq().is_none() {
             let from = after.map_or(0, |seq| seq.saturating_add(1));
             self.stream = self.ops.records.stream(self.task, from);
-            return self.tell(&begin(None)).await;
+            return self.send_event(&begin(None)).await;
         }
         if state.request.mode == Mode::Pipes {
-            self.tell(&begin(None)).await?;
+            self.send_event(&begin(None)).await?;
             for stream in StreamName::for_mode(state.request.mode) {
-                self.tail(&state, *stream).await?;
+                self.send_tail(&state, *stream).await?;
             }
             self.stream = self.ops.records.stream(self.task, state.next_seq);
             return Ok(());
         }
         let now = screen(&self.ops, self.task).await?;
-        let told = begin(Some(described(&now)));
+        let told = begin(Some(describe_screen(&now)));
         self.stream = self.ops.records.stream(self.task, now.next_seq);
-        self.tell(&told).await?;
-        self.draw(*now).await
+        self.send_event(&told).await?;
+        self.send_drawing(*now).await
     }
 
-    async fn draw(&mut self, now: ScreenAt) -> Result<(), DetachCause> {
+    async fn send_drawing(&mut self, now: ScreenAt) -> Result<(), DetachCause> {
         Ok(self.socket.send(Message::binary(now.screen.drawn.into_inner().into_bytes())).await?)
     }
 
@@ -260,47 +261,47 @@ impl AttachedViewer {
     /// that has ended has a screen too: the viewer need not receive all output to see the end.
     async fn redraw(&mut self) -> Result<(), DetachCause> {
         if let Ok(now) = screen(&self.ops, self.task).await {
-            self.drawn = now.offset;
-            self.show(*now).await?;
+            self.drawn_offset = now.offset;
+            self.send_screen(*now).await?;
         }
         Ok(())
     }
 
-    async fn show(&mut self, now: ScreenAt) -> Result<(), DetachCause> {
-        self.tell(&AttachEvent::Screen { screen: described(&now) }).await?;
-        self.draw(now).await
+    async fn send_screen(&mut self, now: ScreenAt) -> Result<(), DetachCause> {
+        self.send_event(&AttachEvent::Screen { screen: describe_screen(&now) }).await?;
+        self.send_drawing(now).await
     }
 
     /// Whether output that is not kept is shown as a screen. Viewers that do not allow that get the kept part of the
     /// end when the task is over.
-    fn sees_the_screen(&self) -> bool {
+    fn shows_screen(&self) -> bool {
         self.limited && self.skip
     }
 
     /// Sends the final screen if output was not kept.
-    async fn last_screen(&mut self) -> Result<(), DetachCause> {
+    async fn send_last_screen(&mut self) -> Result<(), DetachCause> {
         let state = self.ops.records.state(self.task)?;
-        if self.sees_the_screen() && state.request.mode == Mode::Pty && state.settled() {
+        if self.shows_screen() && state.request.mode == Mode::Pty && state.settled() {
             let now = screen(&self.ops, self.task).await?;
-            self.show(*now).await?;
+            self.send_screen(*now).await?;
         }
         Ok(())
     }
 
     /// Sends the last lines of a stream, as if they had just been written.
-    async fn tail(&mut self, state: &TaskState, stream: StreamName) -> Result<(), DetachCause> {
+    async fn send_tail(&mut self, state: &TaskState, stream: StreamName) -> Result<(), DetachCause> {
         let (ops, state) = (Arc::clone(&self.ops), state.clone());
         let read = move || -> ApiResult<(u64, Vec<u8>)> {
             let Some(reading) = ops.records.output(&state)? else { return Ok((0, Vec::new())) };
             let mut reading = crate::lock(&reading);
             reading.refresh()?;
             let end = state.io.streams.get(&stream).map_or(0, |s| s.bytes);
-            let start = reading.tail(stream, TAIL_LINES)?.max(end.saturating_sub(TAIL_BYTES)).min(end);
-            Ok((start, reading.bytes(stream, start, end - start)?))
+            let start = reading.tail_offset(stream, TAIL_LINES)?.max(end.saturating_sub(TAIL_BYTES)).min(end);
+            Ok((start, reading.read_bytes(stream, start, end - start)?))
         };
         let (offset, bytes) = crate::blocking(read).await??;
         if !bytes.is_empty() {
-            self.tell(&AttachEvent::Tail { stream, offset, len: bytes.len() as u64 }).await?;
+            self.send_event(&AttachEvent::Tail { stream, offset, len: bytes.len() as u64 }).await?;
             self.socket.send(Message::binary(bytes)).await?;
         }
         Ok(())
@@ -308,28 +309,28 @@ impl AttachedViewer {
 
     /// Sends one record, and the bytes that belong to it.
     async fn send_next(&mut self) -> Result<(), DetachCause> {
-        let Some(line) = self.read.pop_front() else { return Ok(()) };
+        let Some(line) = self.lines.pop_front() else { return Ok(()) };
         let record = Record::parse(&line).map(|r| r.what);
-        if self.has_drawn(record.as_ref().ok()) {
+        if self.is_on_screen(record.as_ref().ok()) {
             return Ok(());
         }
         if matches!(record, Ok(RecordContent::Decision(Decision::Settled { .. }))) {
             // Before the record that ends it: clients leave when they see that.
-            self.last_screen().await?;
+            self.send_last_screen().await?;
         }
         self.socket.send(Message::text(line)).await?;
         match record {
             // The viewer has seen the kept part of the end on the screen.
-            Ok(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.sees_the_screen() => {}
-            Ok(RecordContent::Frame(frame @ Frame::Output { .. })) => self.bytes(&frame).await?,
+            Ok(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.shows_screen() => {}
+            Ok(RecordContent::Frame(frame @ Frame::Output { .. })) => self.send_bytes(&frame).await?,
             Ok(RecordContent::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
             Ok(RecordContent::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => {
                 self.limited = true
             }
             Ok(RecordContent::Decision(Decision::Settled { .. })) => {
                 // Records after the end are only for readers of the events.
-                self.over = true;
-                self.read.clear();
+                self.ended = true;
+                self.lines.clear();
             }
             _ => {}
         }
@@ -337,18 +338,18 @@ impl AttachedViewer {
     }
 
     /// Whether a record is of output that the viewer has seen on a screen.
-    fn has_drawn(&self, record: Option<&RecordContent>) -> bool {
-        matches!(record, Some(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn)
+    fn is_on_screen(&self, record: Option<&RecordContent>) -> bool {
+        matches!(record, Some(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn_offset)
     }
 
-    async fn bytes(&mut self, frame: &Frame) -> Result<(), DetachCause> {
-        let Some(chunk) = OutputChunk::of(frame) else { return Ok(()) };
+    async fn send_bytes(&mut self, frame: &Frame) -> Result<(), DetachCause> {
+        let Some(chunk) = OutputChunk::from_frame(frame) else { return Ok(()) };
         let dropped = self.gaps.before(chunk.stream, chunk.offset);
-        let bytes = self.ops.records.chunk(self.task, chunk, dropped).map_err(TaskRefusal::from)?;
+        let bytes = self.ops.records.read_chunk(self.task, chunk, dropped).map_err(TaskRefusal::from)?;
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }
 
-    async fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), DetachCause> {
+    async fn handle_message(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), DetachCause> {
         let message = message.ok_or(DetachCause::Left)??;
         let (wish, bytes) = match &message {
             Message::Binary(bytes) => (Ok(None), bytes.as_ref()),
@@ -356,18 +357,18 @@ impl AttachedViewer {
             Message::Close(_) => return Err(DetachCause::Left),
             Message::Ping(_) | Message::Pong(_) => return Ok(()),
         };
-        let n = self.count;
-        self.count += 1;
-        match wish.and_then(|wish| self.wish(n, wish, bytes)) {
-            Err(refusal) => self.answer(n, Err(refusal)).await,
-            Ok(wish) => match self.ops.registry.request(self.task, wish).await {
+        let n = self.message_count;
+        self.message_count += 1;
+        match wish.and_then(|wish| self.shim_request(n, wish, bytes)) {
+            Err(refusal) => self.send_reply(n, Err(refusal)).await,
+            Ok(wish) => match self.ops.registry.send_request(self.task, wish).await {
                 Err(refusal) => {
-                    let refusal = self.why_not(refusal)?;
-                    self.answer(n, Err(refusal)).await
+                    let refusal = self.explain_refusal(refusal)?;
+                    self.send_reply(n, Err(refusal)).await
                 }
                 Ok(answer) => {
                     // Replies are awaited separately: the next input must not wait for them.
-                    self.answers.spawn(async move { (n, applied(answer).await) });
+                    self.replies.spawn(async move { (n, await_applied(answer).await) });
                     Ok(())
                 }
             },
@@ -375,7 +376,7 @@ impl AttachedViewer {
     }
 
     /// The refusal for a task without a shim: it has not started, or it has ended.
-    fn why_not(&self, refusal: Refusal) -> Result<Refusal, DetachCause> {
+    fn explain_refusal(&self, refusal: Refusal) -> Result<Refusal, DetachCause> {
         let state = self.ops.records.state(self.task)?;
         Ok(match (state.outcome(), state.first_seq()) {
             (Some(outcome), _) => Refusal::new(RefusalCode::TaskOver, format!("the task has ended: {outcome}")),
@@ -384,7 +385,7 @@ impl AttachedViewer {
         })
     }
 
-    fn wish(
+    fn shim_request(
         &self,
         n: u64,
         wish: Option<AttachMessage>,
@@ -393,7 +394,7 @@ impl AttachedViewer {
         if self.read_only || !self.ops.still_admits(&self.caller) {
             return Err(Refusal::new(RefusalCode::Forbidden, "this viewer is read-only"));
         }
-        let by = self.by.clone();
+        let by = self.actor.clone();
         let task = self.task.to_string();
         let key = self.key.as_ref().map(|key| Idempotency {
             key: self.ops.key.digest("attach", &[task.as_bytes(), key.as_bytes(), &n.to_le_bytes()]),
@@ -405,11 +406,11 @@ impl AttachedViewer {
                 return Err(Refusal::new(RefusalCode::TooLarge, "the input is too large for one message"));
             }
             None => {
-                let input = control::bytes_of(bytes.to_vec(), false);
+                let input = control::input_from_bytes(bytes.to_vec(), false);
                 Box::new(move |re| ToShim::Input { re, input, by, key })
             }
             Some(AttachMessage::Stdin(stdin)) => {
-                let input = control::input(stdin)?;
+                let input = control::parse_input(stdin)?;
                 Box::new(move |re| ToShim::Input { re, input, by, key })
             }
             Some(AttachMessage::Resize(ResizeBody { rows, cols })) => {
@@ -420,20 +421,20 @@ impl AttachedViewer {
         })
     }
 
-    async fn answer(&mut self, n: u64, result: Result<u64, Refusal>) -> Result<(), DetachCause> {
+    async fn send_reply(&mut self, n: u64, result: Result<u64, Refusal>) -> Result<(), DetachCause> {
         let told = match result {
             Ok(seq) => AttachEvent::Applied { n, seq },
             Err(refusal) => AttachEvent::Refused { n: Some(n), refusal },
         };
-        self.tell(&told).await
+        self.send_event(&told).await
     }
 
-    async fn hang_up(mut self) {
+    async fn close(mut self) {
         // Every message gets a reply: the shim has replied or has disconnected; forward what is left.
         let moment = Duration::from_secs(1);
-        while let Ok(Some(done)) = tokio::time::timeout(moment, self.answers.join_next()).await {
+        while let Ok(Some(done)) = tokio::time::timeout(moment, self.replies.join_next()).await {
             if let Ok((n, result)) = done
-                && self.answer(n, result).await.is_err()
+                && self.send_reply(n, result).await.is_err()
             {
                 return;
             }
@@ -447,7 +448,7 @@ impl AttachedViewer {
     }
 }
 
-async fn applied(answer: oneshot::Receiver<Result<ShimReply, Refusal>>) -> Result<u64, Refusal> {
+async fn await_applied(answer: oneshot::Receiver<Result<ShimReply, Refusal>>) -> Result<u64, Refusal> {
     match answer.await {
         Ok(Ok(ShimReply::Applied(seq))) => Ok(seq),
         Ok(Err(refusal)) => Err(refusal),
@@ -458,7 +459,7 @@ async fn applied(answer: oneshot::Receiver<Result<ShimReply, Refusal>>) -> Resul
     }
 }
 
-fn described(now: &ScreenAt) -> AttachScreen {
+fn describe_screen(now: &ScreenAt) -> AttachScreen {
     AttachScreen {
         rows: now.screen.rows,
         cols: now.screen.cols,

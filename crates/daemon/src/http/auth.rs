@@ -56,16 +56,16 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 }
 
 /// Authenticates a request and passes it to its route.
-pub(crate) async fn arrive(
+pub(crate) async fn authenticate(
     State(front): State<Arc<HttpState>>,
     ConnectInfo(arrival): ConnectInfo<ConnectionOrigin>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let path = request.extensions().get::<MatchedPath>();
-    let route = routes::find(request.method(), path.map(MatchedPath::as_str));
-    let admitted = admit(&front.ops, &arrival, route, request.headers()).await;
-    match admitted.and_then(|caller| takes_query(route, request.uri().query()).map(|()| caller)) {
+    let route = routes::find_route(request.method(), path.map(MatchedPath::as_str));
+    let admitted = recognise_caller(&front.ops, &arrival, route, request.headers()).await;
+    match admitted.and_then(|caller| check_query(route, request.uri().query()).map(|()| caller)) {
         Ok(Some(caller)) => {
             request.extensions_mut().insert(Arc::new(caller));
         }
@@ -73,11 +73,11 @@ pub(crate) async fn arrive(
         Err(refusal) => return Problem::from(refusal).into_response(),
     }
     let response = next.run(request).await;
-    if !goes_on(&response) {
+    if !stays_open(&response) {
         return response;
     }
-    match arrival.connection.may_go_on() {
-        Ok(()) if response.status() == StatusCode::SWITCHING_PROTOCOLS => arrival.connection.upgrade(),
+    match arrival.connection.check_may_stay_open() {
+        Ok(()) if response.status() == StatusCode::SWITCHING_PROTOCOLS => arrival.connection.mark_upgraded(),
         Ok(()) => {}
         Err(out) => return Problem::from(Refusal::from(out)).into_response(),
     }
@@ -85,14 +85,14 @@ pub(crate) async fn arrive(
 }
 
 /// Whether a response may last as long as its reader.
-fn goes_on(response: &Response) -> bool {
+fn stays_open(response: &Response) -> bool {
     let events = |v: &header::HeaderValue| v.as_bytes().starts_with(b"text/event-stream");
     response.status() == StatusCode::SWITCHING_PROTOCOLS
         || response.headers().get(header::CONTENT_TYPE).is_some_and(events)
 }
 
 /// Recognises the caller and checks the route's requirements. Public routes need no caller.
-async fn admit(
+async fn recognise_caller(
     ops: &Arc<Ops>,
     arrival: &ConnectionOrigin,
     route: &Route,
@@ -102,11 +102,11 @@ async fn admit(
         tcp::check_host(headers)?;
     }
     let Access::Needs(scope) = route.access else { return Ok(None) };
-    serves(ops, route).await?;
-    let token = bearer(headers);
+    check_serving(ops, route).await?;
+    let token = presented_token(headers);
     let mut caller = match &arrival.peer {
         Transport::Socket(peer) => {
-            peer.welcome(ops).await?;
+            peer.add_new_user(ops).await?;
             match token {
                 PresentedToken::None => peer.caller(ops, None)?,
                 PresentedToken::Token(token) => peer.caller(ops, Some(token))?,
@@ -115,8 +115,8 @@ async fn admit(
             }
         }
         Transport::Tcp(_) => match token {
-            PresentedToken::Token(token) => recognition::of_token(ops, token)?,
-            PresentedToken::None | PresentedToken::Unreadable => return Err(recognition::no_token()),
+            PresentedToken::Token(token) => recognition::caller_for_token(ops, token)?,
+            PresentedToken::None | PresentedToken::Unreadable => return Err(recognition::invalid_token_refusal()),
         },
     };
     caller.require_scope(scope)?;
@@ -127,13 +127,13 @@ async fn admit(
     }
     arrival.connection.recognise(caller.kind)?;
     if let Transport::Tcp(peer) = &arrival.peer {
-        peer.not_from_a_task(ops, route.touch, &mut caller).await?;
+        peer.check_holder(ops, route.request_kind, &mut caller).await?;
     }
     Ok(Some(caller))
 }
 
 /// A route without parameters refuses them instead of ignoring them.
-fn takes_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
+fn check_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
     let Some(first) = query.and_then(|q| form_urlencoded::parse(q.as_bytes()).next()) else { return Ok(()) };
     // Probes may send any parameters.
     if route.query.is_some() || !route.has_handler() || route.access == Access::Public {
@@ -151,14 +151,14 @@ enum PresentedToken<'a> {
     Unreadable,
 }
 
-fn bearer(headers: &HeaderMap) -> PresentedToken<'_> {
+fn presented_token(headers: &HeaderMap) -> PresentedToken<'_> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return PresentedToken::None };
     let token = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
     token.map_or(PresentedToken::Unreadable, PresentedToken::Token)
 }
 
 /// While the daemon starts, requests wait; while it stops, it refuses new ones. Its state can always be read.
-async fn serves(ops: &Ops, route: &Route) -> Result<(), Refusal> {
+async fn check_serving(ops: &Ops, route: &Route) -> Result<(), Refusal> {
     if route.while_draining == WhileDraining::AlwaysServed {
         return Ok(());
     }

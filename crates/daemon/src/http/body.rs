@@ -21,28 +21,28 @@ pub(crate) fn json_bytes(json: Bytes) -> Response {
 }
 
 /// The bytes of a channel; an error ends the body early.
-pub(crate) fn pieces(receive: ByteStream) -> Body {
-    Body::from_stream(Fallible(receive))
+pub(crate) fn stream_body(receive: ByteStream) -> Body {
+    Body::from_stream(FallibleBytes(receive))
 }
 
 /// The server-sent events of a channel.
-pub(crate) fn events(receive: mpsc::Receiver<Bytes>) -> Response {
+pub(crate) fn event_response(receive: mpsc::Receiver<Bytes>) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    (headers, Body::from_stream(Infallibly(receive))).into_response()
+    (headers, Body::from_stream(InfallibleBytes(receive))).into_response()
 }
 
-struct Fallible(ByteStream);
+struct FallibleBytes(ByteStream);
 
-impl futures_core::Stream for Fallible {
+impl futures_core::Stream for FallibleBytes {
     type Item = io::Result<Bytes>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(cx)
     }
 }
 
-struct Infallibly(mpsc::Receiver<Bytes>);
+struct InfallibleBytes(mpsc::Receiver<Bytes>);
 
-impl futures_core::Stream for Infallibly {
+impl futures_core::Stream for InfallibleBytes {
     type Item = Result<Bytes, Infallible>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(cx).map(|piece| piece.map(Ok))

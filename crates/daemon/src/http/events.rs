@@ -55,7 +55,7 @@ impl FromStr for EventPosition {
     }
 }
 
-pub(crate) async fn of_task(
+pub(crate) async fn task_events(
     State(front): Shared,
     caller: Caller,
     Segment(id): Segment,
@@ -78,8 +78,8 @@ pub(crate) async fn of_task(
             Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` must be the id of an event of this stream").into()
         );
     }
-    let task = ops.records.find(&caller, &id)?;
-    ops.records.warm(task).await?;
+    let task = ops.records.find_task(&caller, &id)?;
+    ops.records.load_task(task).await?;
     // The reader may not have seen the later events of a record that a view splits.
     let (from, seen) = match (last, query.after) {
         (Some(EventPosition { seq, nth: Some(nth) }), _) => (seq, Some((seq, nth.saturating_add(1)))),
@@ -91,9 +91,9 @@ pub(crate) async fn of_task(
         caller,
         stream: ops.records.stream(task, from),
         next_seq: from,
-        read: VecDeque::new(),
+        lines: VecDeque::new(),
         view: query.view.unwrap_or_default(),
-        seen,
+        seen_events: seen,
         state: None,
         gaps: StreamGaps::from_state(&ops.records.state(task)?),
         pace: query.speed.map(|speed| ReadPace { speed, last_us: None }),
@@ -101,7 +101,7 @@ pub(crate) async fn of_task(
         task,
     };
     tokio::spawn(reader.run(send));
-    Ok(body::events(receive))
+    Ok(body::event_response(receive))
 }
 
 struct EventReader {
@@ -111,10 +111,10 @@ struct EventReader {
     stream: TaskStream,
     /// The number of the next event, and the lines that were read but not sent.
     next_seq: u64,
-    read: VecDeque<(u64, String)>,
+    lines: VecDeque<(u64, String)>,
     view: View,
     /// The record of which the reader has seen some events already, and how many.
-    seen: Option<(u64, usize)>,
+    seen_events: Option<(u64, usize)>,
     /// Only the `tool_task` view needs the state before a record.
     state: Option<TaskState>,
     /// What was dropped before the chunks that are shown.
@@ -130,7 +130,7 @@ struct ReadPace {
 
 impl ReadPace {
     /// The delay between the previous record and this one.
-    fn before(&mut self, line: &str) -> Duration {
+    fn delay_before(&mut self, line: &str) -> Duration {
         let Some(t_us) = Record::parse(line).ok().and_then(|r| r.t_us) else { return Duration::ZERO };
         let since = t_us.saturating_sub(self.last_us.unwrap_or(t_us));
         self.last_us = Some(t_us);
@@ -140,12 +140,12 @@ impl ReadPace {
 
 impl EventReader {
     async fn run(mut self, send: mpsc::Sender<Bytes>) {
-        self.tell(&send).await;
+        self.send_events(&send).await;
         // Other readers of this task create the entry again.
-        self.ops.registry.unlist(self.task);
+        self.ops.registry.forget_task(self.task);
     }
 
-    async fn tell(&mut self, send: &mpsc::Sender<Bytes>) {
+    async fn send_events(&mut self, send: &mpsc::Sender<Bytes>) {
         let mut notifications = self.ops.registry.subscribe(self.task);
         if send.send(Bytes::from_static(b"retry: 2000\n\n")).await.is_err() {
             return;
@@ -161,7 +161,7 @@ impl EventReader {
                 return;
             }
             let before = self.next_seq;
-            let piece = match self.piece() {
+            let piece = match self.next_batch() {
                 Ok(piece) => piece,
                 Err(problem) => {
                     crate::log!("{}: its events cannot be read: {problem:?}", self.task);
@@ -185,7 +185,7 @@ impl EventReader {
                         // The entry was removed when the task settled; the settlement can be read now.
                         notifications = self.ops.registry.subscribe(self.task);
                     } else {
-                        self.let_the_task_work(&mut notifications).await;
+                        self.pause_for_other_readers(&mut notifications).await;
                     },
                     () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         if send.send(Bytes::from_static(b": \n\n")).await.is_err() {
@@ -206,8 +206,8 @@ impl EventReader {
         if self.fill().is_err() {
             return true;
         }
-        let (Some(pace), Some((_, line))) = (&mut self.pace, self.read.front()) else { return true };
-        let due = tokio::time::Instant::now() + pace.before(line);
+        let (Some(pace), Some((_, line))) = (&mut self.pace, self.lines.front()) else { return true };
+        let due = tokio::time::Instant::now() + pace.delay_before(line);
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(due) => return true,
@@ -219,8 +219,8 @@ impl EventReader {
 
     /// With many readers, not all of them wake for every line: the task needs the processor too. The end of a task is
     /// reported immediately.
-    async fn let_the_task_work(&self, notifications: &mut watch::Receiver<u64>) {
-        let listeners = self.ops.registry.listeners(self.task);
+    async fn pause_for_other_readers(&self, notifications: &mut watch::Receiver<u64>) {
+        let listeners = self.ops.registry.follower_count(self.task);
         if listeners > READERS_WITHOUT_PAUSE {
             let pause = (PAUSE_PER_READER * u32::try_from(listeners).unwrap_or(u32::MAX)).min(MAX_PAUSE);
             let _ = tokio::time::timeout(pause, notifications.wait_for(|rings| *rings == SETTLED_NOTIFICATION)).await;
@@ -228,33 +228,33 @@ impl EventReader {
     }
 
     /// The next events, if any: from the shared cache, or else from disk.
-    fn piece(&mut self) -> ApiResult<EventBatch> {
+    fn next_batch(&mut self) -> ApiResult<EventBatch> {
         let at = (self.task, self.next_seq);
         // The `tool_task` view depends on what its reader has seen; the others only on the position.
         let shared = self.view == View::Native && self.pace.is_none();
-        if shared && let Some(piece) = self.ops.records.piece(at) {
+        if shared && let Some(piece) = self.ops.records.cached_batch(at) {
             self.next_seq = piece.next_seq;
-            while self.read.front().is_some_and(|(seq, _)| *seq < piece.next_seq) {
-                self.read.pop_front();
+            while self.lines.front().is_some_and(|(seq, _)| *seq < piece.next_seq) {
+                self.lines.pop_front();
             }
             return Ok(piece);
         }
         let piece = self.render()?;
         self.next_seq = piece.next_seq;
         if shared && !piece.bytes.is_empty() {
-            self.ops.records.keep_piece(at, piece.clone());
+            self.ops.records.cache_batch(at, piece.clone());
         }
         Ok(piece)
     }
 
     /// Reads more lines if none are left.
     fn fill(&mut self) -> ApiResult<()> {
-        if self.read.is_empty() {
+        if self.lines.is_empty() {
             if self.stream.next_seq() < self.next_seq {
                 let skipped = self.stream.skip_to(self.next_seq);
                 skipped.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the journal cannot be read: {e}")))?;
             }
-            self.read = self.ops.records.next(&mut self.stream, READ_BYTES)?.into();
+            self.lines = self.ops.records.read_lines(&mut self.stream, READ_BYTES)?.into();
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl EventReader {
         let most = if self.pace.is_some() { 1 } else { BATCH_BYTES };
         let (mut out, mut ended, mut next_seq) = (String::new(), false, self.next_seq);
         while out.len() < most
-            && let Some((seq, line)) = self.read.pop_front()
+            && let Some((seq, line)) = self.lines.pop_front()
         {
             if seq > next_seq {
                 // The records in between were removed or cannot be read.
@@ -284,7 +284,7 @@ impl EventReader {
             if let Some(Record { what: RecordContent::Frame(frame), .. }) = &record {
                 self.gaps.note(frame);
             }
-            let rendered = record.as_ref().and_then(|r| self.rendered(r));
+            let rendered = record.as_ref().and_then(|r| self.render_output(r));
             match self.view {
                 View::Native => {
                     let line = rendered.map_or_else(|| line.clone(), |r| r.beside(&line));
@@ -300,7 +300,7 @@ impl EventReader {
                 Some(Record { what: RecordContent::Decision(Decision::Sealed(_)), .. }) => true,
                 // If this daemon makes no receipts, this is the end.
                 Some(Record { what: RecordContent::Decision(Decision::Settled { .. }), .. }) => {
-                    !self.ops.records.seals()
+                    !self.ops.records.makes_receipts()
                 }
                 _ => false,
             };
@@ -317,19 +317,19 @@ impl EventReader {
 
     /// The readable part of an output frame. Missing or changed bytes do not end the stream: the frame is shown with
     /// the reason in their place.
-    fn rendered(&self, record: &Record) -> Option<Rendered> {
+    fn render_output(&self, record: &Record) -> Option<Rendered> {
         let RecordContent::Frame(frame) = &record.what else { return None };
-        let chunk = OutputChunk::of(frame)?;
+        let chunk = OutputChunk::from_frame(frame)?;
         let encode = |b: &[u8]| STANDARD.encode(b);
         let (records, len) = (&self.ops.records, chunk.len);
         let dropped = self.gaps.before(chunk.stream, chunk.offset);
         let long = len > INLINE_WHOLE as u64;
         let read = if long && self.ops.registry.has_shim(self.task) {
             // A live shim just wrote it: reading the whole chunk to verify it would slow the task down.
-            let ends = records.chunk_ends(self.task, chunk, dropped, Rendered::END);
+            let ends = records.read_chunk_ends(self.task, chunk, dropped, Rendered::END);
             ends.map(|(head, tail)| Rendered::ends(&head, &tail, len, encode))
         } else {
-            records.chunk(self.task, chunk, dropped).map(|bytes| {
+            records.read_chunk(self.task, chunk, dropped).map(|bytes| {
                 if long {
                     Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], len, encode)
                 } else {
@@ -350,10 +350,10 @@ impl EventReader {
         let Some(record) = record else { return Ok(()) };
         match &mut self.state {
             Some(state) => state.apply(record),
-            None => self.state = self.folded(record)?,
+            None => self.state = self.fold_up_to(record)?,
         }
         if let Some(state) = &self.state {
-            let seen = self.seen.filter(|(record, _)| *record == seq).map_or(0, |(_, seen)| seen);
+            let seen = self.seen_events.filter(|(record, _)| *record == seq).map_or(0, |(_, seen)| seen);
             for (nth, event) in view::tool_task(self.task, record, state, rendered).iter().enumerate().skip(seen) {
                 let _ = write!(out, "id: {seq}.{nth}\ndata: {event}\n\n");
             }
@@ -362,10 +362,10 @@ impl EventReader {
     }
 
     /// The state of the task up to this record, for a reader that joins late.
-    fn folded(&self, record: &Record) -> ApiResult<Option<TaskState>> {
+    fn fold_up_to(&self, record: &Record) -> ApiResult<Option<TaskState>> {
         let (mut stream, mut state) = (self.ops.records.stream(self.task, 0), None::<TaskState>);
         loop {
-            let lines = self.ops.records.next(&mut stream, READ_BYTES)?;
+            let lines = self.ops.records.read_lines(&mut stream, READ_BYTES)?;
             if lines.is_empty() {
                 return Ok(state);
             }
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_of_an_event_names_its_record_and_its_place() {
+    fn an_event_id_names_its_record_and_its_index() {
         assert_eq!("7".parse(), Ok(EventPosition { seq: 7, nth: None }));
         assert_eq!("7.1".parse(), Ok(EventPosition { seq: 7, nth: Some(1) }));
         for bad in ["", ".", "7.", ".1", "7.1.2", "-1", "x"] {

@@ -17,7 +17,7 @@ pub(crate) struct Payload<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        Ok(Self(parse(&whole(request, state).await?)?))
+        Ok(Self(parse(&read_body(request, state).await?)?))
     }
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct MaybePayload<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybePayload<T> {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let bytes = whole(request, state).await?;
+        let bytes = read_body(request, state).await?;
         Ok(Self(if bytes.is_empty() { T::default() } else { parse(&bytes)? }))
     }
 }
@@ -38,7 +38,7 @@ pub(crate) struct AnyPayload;
 impl<S: Send + Sync> FromRequest<S> for AnyPayload {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        whole(request, state).await.map(|_| Self)
+        read_body(request, state).await.map(|_| Self)
     }
 }
 
@@ -50,18 +50,18 @@ pub(crate) struct OncePayload<T> {
 }
 
 impl<T> OncePayload<T> {
-    pub(crate) fn into_parts(self) -> (T, Once) {
-        (self.body, Once { key: self.key, bytes: self.bytes })
+    pub(crate) fn into_parts(self) -> (T, IdempotentBody) {
+        (self.body, IdempotentBody { key: self.key, bytes: self.bytes })
     }
 }
 
 /// An idempotency key, and the bytes of the body.
-pub(crate) struct Once {
+pub(crate) struct IdempotentBody {
     key: Option<String>,
     bytes: Bytes,
 }
 
-impl Once {
+impl IdempotentBody {
     pub(crate) fn key(&self) -> Option<OnceKey<'_>> {
         self.key.as_deref().map(|key| OnceKey { key, body: &self.bytes })
     }
@@ -71,7 +71,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for OncePayload<T> {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let key = idempotency_key(request.headers());
-        let bytes = whole(request, state).await?;
+        let bytes = read_body(request, state).await?;
         Ok(Self { body: parse(&bytes)?, key, bytes })
     }
 }
@@ -81,7 +81,7 @@ fn idempotency_key(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The whole body, within the size limit.
-async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
+async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
     Ok(Bytes::from_request(request, state).await.map_err(|e| match e.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
             Refusal::new(RefusalCode::TooLarge, format!("the body is too large: {e}")).hint("a body has at most 4 MiB")

@@ -45,8 +45,8 @@ pub(crate) async fn ledger(
     Params(query): Params<LedgerQuery>,
 ) -> HttpResult<Response> {
     caller.require_scope(CredentialScope::Observe)?;
-    let after = cursor(&headers, query)?.unwrap_or(0);
-    Ok(follow(Arc::clone(&front.ops), caller, FeedSelection::Decisions, after, Vec::new()))
+    let after = parse_cursor(&headers, query)?.unwrap_or(0);
+    Ok(follow_ledger(Arc::clone(&front.ops), caller, FeedSelection::Decisions, after, Vec::new()))
 }
 
 /// Approvals: first the pending ones, then every one that is opened or resolved. After a cursor only the latter.
@@ -59,18 +59,18 @@ pub(crate) async fn approvals(
     caller.require_scope(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     // The cursor first: a decision made meanwhile is sent twice rather than never.
-    let head = *ops.head.borrow();
-    let (after, waiting) = match cursor(&headers, query)? {
+    let head = *ops.decision_count.borrow();
+    let (after, waiting) = match parse_cursor(&headers, query)? {
         Some(after) => (after, Vec::new()),
         None => {
             let (ops, caller) = (Arc::clone(&ops), caller.clone());
-            (head, crate::blocking(move || answers::with_card(&ops, &caller)).await??)
+            (head, crate::blocking(move || answers::pending_with_card(&ops, &caller)).await??)
         }
     };
-    Ok(follow(ops, caller, FeedSelection::Approvals, after, waiting))
+    Ok(follow_ledger(ops, caller, FeedSelection::Approvals, after, waiting))
 }
 
-fn cursor(headers: &HeaderMap, query: LedgerQuery) -> Result<Option<i64>, Refusal> {
+fn parse_cursor(headers: &HeaderMap, query: LedgerQuery) -> Result<Option<i64>, Refusal> {
     match headers.get("last-event-id") {
         None => Ok(query.after),
         Some(id) => match id.to_str().ok().and_then(|id| id.parse().ok()) {
@@ -80,19 +80,19 @@ fn cursor(headers: &HeaderMap, query: LedgerQuery) -> Result<Option<i64>, Refusa
     }
 }
 
-fn follow(ops: Arc<Ops>, caller: Caller, wants: FeedSelection, after: i64, waiting: Vec<TaskId>) -> Response {
+fn follow_ledger(ops: Arc<Ops>, caller: Caller, wants: FeedSelection, after: i64, waiting: Vec<TaskId>) -> Response {
     let (send, receive) = mpsc::channel(1);
-    let reader = Arc::new(FeedReader { ops, caller, wants });
+    let reader = Arc::new(FeedReader { ops, caller, selection: wants });
     tokio::spawn(async move {
-        if reader.tell_waiting(after, waiting, &send).await.is_ok() {
+        if reader.send_pending(after, waiting, &send).await.is_ok() {
             let _ = reader.run(after, &send).await;
         }
     });
-    body::events(receive)
+    body::event_response(receive)
 }
 
 /// An approval as an event. Without an id, a reader that disconnects after it resumes from its earlier cursor.
-fn event(text: &mut String, id: Option<i64>, approval: &Approval) {
+fn write_approval(text: &mut String, id: Option<i64>, approval: &Approval) {
     if let Ok(json) = serde_json::to_string(approval) {
         let id = id.map(|n| format!("id: {n}\n")).unwrap_or_default();
         let _ = write!(text, "{id}event: approval\ndata: {json}\n\n");
@@ -103,7 +103,7 @@ fn event(text: &mut String, id: Option<i64>, approval: &Approval) {
 struct FeedReader {
     ops: Arc<Ops>,
     caller: Caller,
-    wants: FeedSelection,
+    selection: FeedSelection,
 }
 
 /// The reader is gone, or the ledger cannot be read.
@@ -127,7 +127,7 @@ struct FeedBatch {
 impl FeedReader {
     /// Sends the pending approvals one by one; each is read when there is room for it. Only the last has an id: a
     /// reader that disconnects before it gets all of them again.
-    async fn tell_waiting(
+    async fn send_pending(
         self: &Arc<Self>,
         after: i64,
         all: Vec<TaskId>,
@@ -137,11 +137,11 @@ impl FeedReader {
         for task in all {
             let room = send.reserve().await?;
             let at = Arc::clone(self);
-            let approval = tokio::task::spawn_blocking(move || answers::of_task(&at.ops, task)).await?;
+            let approval = tokio::task::spawn_blocking(move || answers::approval_of_task(&at.ops, task)).await?;
             let mut text = String::new();
             let id = Some(after).filter(|_| last == Some(task));
             if let Some(approval) = approval.map_err(|_| FeedClosed)? {
-                event(&mut text, id, &approval);
+                write_approval(&mut text, id, &approval);
             }
             room.send(text.into());
         }
@@ -149,7 +149,7 @@ impl FeedReader {
     }
 
     async fn run(self: &Arc<Self>, mut after: i64, send: &mpsc::Sender<Bytes>) -> Result<(), FeedClosed> {
-        let (mut head, mut roster) = (self.ops.head.clone(), self.ops.roster.clone());
+        let (mut head, mut roster) = (self.ops.decision_count.clone(), self.ops.roster.clone());
         let mut lines = 4;
         loop {
             // Reads only when there is room: a reader that does not read holds one batch.
@@ -184,8 +184,8 @@ impl FeedReader {
     }
 
     fn read(&self, after: i64, lines: u32) -> ApiResult<FeedBatch> {
-        let Self { ops, caller, wants } = self;
-        let batch = ops.records.ledger(|r| r.after(after, lines))?;
+        let Self { ops, caller, selection: wants } = self;
+        let batch = ops.records.read_ledger(|r| r.after(after, lines))?;
         let more = batch.len() == lines as usize;
         let mut piece =
             FeedBatch { text: String::new(), last: after, more, next: (2 * lines).min(MAX_BATCH_DECISIONS) };
@@ -201,7 +201,7 @@ impl FeedReader {
                 Some(task) => *match seen.entry(task) {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
-                        let whose = ops.records.ledger(|r| r.task_owner(task))?;
+                        let whose = ops.records.read_ledger(|r| r.task_owner(task))?;
                         new.insert(whose.is_some_and(|(p, s)| caller.can_see(&ops.records.roster(), p, s)))
                     }
                 },
@@ -209,7 +209,7 @@ impl FeedReader {
                 None => caller.principal == PrincipalId::owner() && caller.scopes.contains(&CredentialScope::Admin),
             };
             if visible {
-                tell(&mut piece.text, ops, *wants, n, task, &line)?;
+                write_decision(&mut piece.text, ops, *wants, n, task, &line)?;
             }
         }
         piece.text.shrink_to_fit();
@@ -217,7 +217,14 @@ impl FeedReader {
     }
 }
 
-fn tell(text: &mut String, ops: &Ops, wants: FeedSelection, n: i64, task: Option<TaskId>, line: &str) -> ApiResult<()> {
+fn write_decision(
+    text: &mut String,
+    ops: &Ops,
+    wants: FeedSelection,
+    n: i64,
+    task: Option<TaskId>,
+    line: &str,
+) -> ApiResult<()> {
     match (wants, task) {
         (FeedSelection::Decisions, task) => {
             let task = task.map_or_else(|| "null".to_owned(), |t| format!("\"{t}\""));
@@ -234,8 +241,8 @@ fn tell(text: &mut String, ops: &Ops, wants: FeedSelection, n: i64, task: Option
                         | Decision::Withdrawn { .. }
                 )
             );
-            if about && let Some(approval) = answers::of_task(ops, task)? {
-                event(text, Some(n), &approval);
+            if about && let Some(approval) = answers::approval_of_task(ops, task)? {
+                write_approval(text, Some(n), &approval);
             }
         }
         (FeedSelection::Approvals, None) => {}

@@ -17,7 +17,7 @@ pub(crate) async fn before(
     caller: Caller,
     Payload(body): Payload<HookBeforeBody>,
 ) -> HttpResult<Json<HookBeforeResponse>> {
-    Ok(Json(tickets::before(&front.ops, &caller, body).await?))
+    Ok(Json(tickets::hook_before(&front.ops, &caller, body).await?))
 }
 
 pub(crate) async fn after(
@@ -25,7 +25,7 @@ pub(crate) async fn after(
     caller: Caller,
     Payload(body): Payload<HookAfterBody>,
 ) -> HttpResult<Json<HookAfterResponse>> {
-    Ok(Json(tickets::after(&front.ops, &caller, body).await?))
+    Ok(Json(tickets::hook_after(&front.ops, &caller, body).await?))
 }
 
 pub(crate) async fn redeem(
@@ -42,5 +42,5 @@ pub(crate) async fn redeemed(
     caller: Caller,
     Segment(id): Segment,
 ) -> HttpResult<Json<TaskState>> {
-    Ok(Json(tickets::redeemed(&front.ops, &caller, &id)?))
+    Ok(Json(tickets::task_of_ticket(&front.ops, &caller, &id)?))
 }

@@ -30,7 +30,7 @@ pub(crate) async fn listen(
 ) -> HttpResult<Json<ListenResponse>> {
     caller.require_scope(CredentialScope::Admin)?;
     let wanted = body.tcp.unwrap_or(tcp::DEFAULT_ADDRESS);
-    Ok(Json(ListenResponse { tcp: tcp::open(&front, wanted).await? }))
+    Ok(Json(ListenResponse { tcp: tcp::start_listener(&front, wanted).await? }))
 }
 
 pub(crate) async fn stop(
@@ -62,7 +62,7 @@ pub(crate) async fn alive() -> &'static str {
 }
 
 pub(crate) async fn ready(State(front): Shared) -> Response {
-    let readiness = lifecycle::ready(&front.ops);
+    let readiness = lifecycle::readiness(&front.ops);
     if readiness.ready {
         return Json(readiness).into_response();
     }

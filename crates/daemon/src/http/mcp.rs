@@ -26,16 +26,16 @@ const SESSION_ID_HEADER: &str = "mcp-session-id";
 
 /// The route for MCP over HTTP, as a service of its own.
 pub(super) fn router(front: &Arc<HttpState>) -> Router {
-    let served = mcp::service(&front.ops, &front.mcp);
-    let bound = middleware::from_fn_with_state(Arc::clone(front), bound);
+    let served = mcp::http_service(&front.ops, &front.mcp);
+    let bound = middleware::from_fn_with_state(Arc::clone(front), bind_conversation);
     Router::new().route_service("/mcp", served).layer(bound)
 }
 
 /// A conversation over HTTP belongs to the credential that began it; it does not exist for others.
-async fn bound(State(front): Shared, caller: Caller, request: Request, next: Next) -> Response {
+async fn bind_conversation(State(front): Shared, caller: Caller, request: Request, next: Next) -> Response {
     let named = |headers: &HeaderMap| headers.get(SESSION_ID_HEADER).and_then(|v| v.to_str().ok()).map(str::to_owned);
     if let Some(id) = named(request.headers())
-        && !front.mcp.has(&caller, &id)
+        && !front.mcp.owns(&caller, &id)
     {
         let refusal = Refusal::new(RefusalCode::NotFound, "this MCP session does not exist or has ended")
             .hint("begin a new one with `initialize`");
@@ -43,7 +43,7 @@ async fn bound(State(front): Shared, caller: Caller, request: Request, next: Nex
     }
     let response = next.run(request).await;
     if let Some(id) = named(response.headers()) {
-        front.mcp.begun(&caller, id);
+        front.mcp.remember_conversation(&caller, id);
     }
     response
 }

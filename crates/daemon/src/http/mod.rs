@@ -31,7 +31,7 @@ use axum::{
 };
 use countersign_model::{Refusal, RefusalCode};
 use problem::Problem;
-use server::UserLimits;
+use server::ConnectionCounter;
 pub(crate) use server::serve_unix;
 use std::sync::Arc;
 
@@ -41,22 +41,22 @@ type Shared = State<Arc<HttpState>>;
 pub(crate) struct HttpState {
     pub(crate) ops: Arc<Ops>,
     /// Counts the open connections.
-    crowd: UserLimits,
+    connection_counter: ConnectionCounter,
     /// The state of MCP connections.
     mcp: Arc<Connections>,
 }
 
 impl HttpState {
     pub(crate) fn new(ops: Arc<Ops>) -> Arc<Self> {
-        Arc::new(Self { ops, crowd: UserLimits::default(), mcp: Arc::default() })
+        Arc::new(Self { ops, connection_counter: ConnectionCounter::default(), mcp: Arc::default() })
     }
 
     /// All routes, behind authentication.
     fn router(self: &Arc<Self>) -> Router {
-        let door = middleware::from_fn_with_state(Arc::clone(self), auth::arrive);
+        let door = middleware::from_fn_with_state(Arc::clone(self), auth::authenticate);
         routes::router()
-            .fallback(nowhere)
-            .method_not_allowed_fallback(not_that_way)
+            .fallback(unknown_path)
+            .method_not_allowed_fallback(unsupported_method)
             .layer(DefaultBodyLimit::max(server::MAX_BODY_BYTES as usize))
             .with_state(Arc::clone(self))
             .merge(mcp::router(self))
@@ -64,11 +64,11 @@ impl HttpState {
     }
 }
 
-async fn nowhere() -> Problem {
+async fn unknown_path() -> Problem {
     Refusal::new(RefusalCode::NotFound, "this path does not exist").hint("GET /openapi.json lists the routes").into()
 }
 
-async fn not_that_way() -> Problem {
+async fn unsupported_method() -> Problem {
     Refusal::new(RefusalCode::MethodNotAllowed, "this path does not support this method")
         .hint("GET /openapi.json lists the methods of each path")
         .into()

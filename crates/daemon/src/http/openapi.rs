@@ -13,7 +13,7 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, transform::Rec
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, sync::LazyLock};
 
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(document_text()));
 
 pub(crate) async fn show(caller: Caller) -> HttpResult<Response> {
     caller.require_scope(CredentialScope::Observe)?;
@@ -21,7 +21,7 @@ pub(crate) async fn show(caller: Caller) -> HttpResult<Response> {
 }
 
 /// The document, as stored in docs/openapi.json.
-fn text() -> String {
+fn document_text() -> String {
     let mut text = serde_json::to_string_pretty(&document()).unwrap_or_default();
     text.push('\n');
     text
@@ -222,8 +222,8 @@ mod tests {
     const STORED_DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
 
     #[test]
-    fn the_document_in_the_tree_is_the_one_that_is_served() {
-        let now = text();
+    fn the_stored_document_is_the_served_one() {
+        let now = document_text();
         if std::env::var_os("COUNTERSIGN_WRITE_OPENAPI").is_some() {
             std::fs::write(STORED_DOCUMENT, &now).unwrap();
         }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_route_is_described_and_every_reference_leads_somewhere() {
+    fn every_route_is_described_and_every_reference_resolves() {
         let document = document();
         for route in ROUTES {
             let operation = &document["paths"][route.path][route.method.as_str().to_ascii_lowercase()];

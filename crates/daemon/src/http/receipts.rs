@@ -3,10 +3,10 @@
 
 use super::{
     Shared,
-    body::pieces,
+    body::stream_body,
     extract::{AnyPayload, Params, Payload, Segment},
     problem::HttpResult,
-    tasks::{byte_range, not_satisfiable},
+    tasks::{not_satisfiable, parse_range},
 };
 use crate::{
     caller::Caller,
@@ -42,23 +42,23 @@ pub(crate) async fn list(
 }
 
 /// The envelope of a task's receipt, as it was signed.
-pub(crate) async fn of_task(
+pub(crate) async fn envelope(
     State(front): Shared,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
     Params(query): Params<WaitQuery>,
 ) -> HttpResult<Response> {
-    let envelope = receipts::of_task(&front.ops, &caller, &id, query).await?;
+    let envelope = receipts::envelope(&front.ops, &caller, &id, query).await?;
     let whole = Bytes::from(envelope.json());
     let sha256 = Digest::sha256(&[&whole]);
-    Ok(served(&headers, sha256, whole.len() as u64, ENVELOPE, |start, end| {
+    Ok(digest_response(&headers, sha256, whole.len() as u64, ENVELOPE, |start, end| {
         Body::from(whole.slice(start as usize..end as usize))
     }))
 }
 
-pub(crate) async fn head(State(front): Shared, caller: Caller, AnyPayload: AnyPayload) -> HttpResult<Response> {
-    let envelope = receipts::head(&front.ops, &caller).await?;
+pub(crate) async fn signed_head(State(front): Shared, caller: Caller, AnyPayload: AnyPayload) -> HttpResult<Response> {
+    let envelope = receipts::signed_head(&front.ops, &caller).await?;
     Ok(([(header::CONTENT_TYPE, ENVELOPE)], envelope.json()).into_response())
 }
 
@@ -83,17 +83,21 @@ pub(crate) async fn artifact(
 ) -> HttpResult<Response> {
     let (digest, found) = receipts::artifact(&front.ops, &caller, &digest).await?;
     Ok(match found {
-        ArtifactBytes::Decisions(bytes) => served(&headers, digest, bytes.len() as u64, NDJSON, |start, end| {
-            Body::from(bytes.slice(start as usize..end as usize))
-        }),
+        ArtifactBytes::Decisions(bytes) => {
+            digest_response(&headers, digest, bytes.len() as u64, NDJSON, |start, end| {
+                Body::from(bytes.slice(start as usize..end as usize))
+            })
+        }
         ArtifactBytes::File { file, bytes } => {
-            served(&headers, digest, bytes, "application/octet-stream", |start, end| piecewise(file, start, end))
+            digest_response(&headers, digest, bytes, "application/octet-stream", |start, end| {
+                stream_file(file, start, end)
+            })
         }
     })
 }
 
 /// A part of a file, piece by piece.
-fn piecewise(file: File, start: u64, end: u64) -> Body {
+fn stream_file(file: File, start: u64, end: u64) -> Body {
     const PIECE_BYTES: u64 = 256 * 1024;
     let (send, receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
     tokio::task::spawn_blocking(move || {
@@ -108,11 +112,11 @@ fn piecewise(file: File, start: u64, end: u64) -> Body {
             at += PIECE_BYTES.min(end - at);
         }
     });
-    pieces(receive)
+    stream_body(receive)
 }
 
 /// Bytes named by their digest: all of them, a range, or a 304 if the client has them.
-fn served(
+fn digest_response(
     headers: &HeaderMap,
     sha256: Digest,
     total: u64,
@@ -128,7 +132,7 @@ fn served(
     let mut response = if says(header::IF_NONE_MATCH).is_some_and(same) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        match range.map(|r| byte_range(r).and_then(|range| range.of(total))) {
+        match range.map(|r| parse_range(r).and_then(|range| range.bounds_in(total))) {
             Some(None) => return not_satisfiable(total),
             Some(Some((start, end))) => {
                 let mut response = (StatusCode::PARTIAL_CONTENT, part(start, end)).into_response();

@@ -2,7 +2,7 @@
 
 use super::{
     Shared,
-    body::{json_bytes, pieces},
+    body::{json_bytes, stream_body},
     extract::{OncePayload, Params, Payload, Segment},
     problem::{HttpResult, Problem},
 };
@@ -87,28 +87,28 @@ pub(crate) async fn output(
         return Ok(Json(ops::output::read(ops, &caller, &id, query).await?).into_response());
     }
     if let Some(range) = headers.get(header::RANGE) {
-        let range = range.to_str().ok().and_then(byte_range);
+        let range = range.to_str().ok().and_then(parse_range);
         // An invalid range cannot be satisfied.
         let range = range.unwrap_or(ByteRange::From { first: u64::MAX, last: None });
         return Ok(match ops::output::read_range(ops, &caller, &id, query, range).await? {
-            RangeResult::Slice(slice) => bytes_of(slice, true),
+            RangeResult::Slice(slice) => slice_response(slice, true),
             RangeResult::Unsatisfiable { total } => not_satisfiable(total),
         });
     }
     // Without a range, everything.
     if query == (OutputQuery { stream: query.stream, ..OutputQuery::default() }) {
         let (length, receive) = ops::output::read_all(ops, &caller, &id, query.stream).await?;
-        let mut response = pieces(receive).into_response();
+        let mut response = stream_body(receive).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, BYTES);
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         return Ok(response);
     }
-    Ok(bytes_of(ops::output::read_bytes(ops, &caller, &id, query).await?, false))
+    Ok(slice_response(ops::output::read_bytes(ops, &caller, &id, query).await?, false))
 }
 
-fn bytes_of(slice: StreamSlice, ranged: bool) -> Response {
+fn slice_response(slice: StreamSlice, ranged: bool) -> Response {
     let StreamSlice { bytes, start, total, complete, .. } = slice;
     let last = (start + bytes.len() as u64).saturating_sub(1).max(start);
     let size = if complete { total.to_string() } else { "*".to_owned() };
@@ -126,7 +126,7 @@ fn bytes_of(slice: StreamSlice, ranged: bool) -> Response {
 }
 
 /// `bytes=a-b`, `bytes=a-`, `bytes=-n`: one range.
-pub(crate) fn byte_range(range: &str) -> Option<ByteRange> {
+pub(crate) fn parse_range(range: &str) -> Option<ByteRange> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     Some(match (first.trim(), last.trim()) {
         ("", suffix) => ByteRange::Last(suffix.parse().ok()?),
@@ -186,7 +186,7 @@ pub(crate) async fn cast(
     Params(query): Params<CastQuery>,
 ) -> HttpResult<Response> {
     let recording = ops::cast::cast(&front.ops, &caller, &id, query).await?;
-    Ok(([(header::CONTENT_TYPE, "application/x-asciicast")], pieces(recording)).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/x-asciicast")], stream_body(recording)).into_response())
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_range_of_bytes_reads() {
+    fn only_a_single_byte_range_is_parsed() {
         for (text, range) in [
             ("bytes=0-", Some(ByteRange::From { first: 0, last: None })),
             ("bytes=5-9", Some(ByteRange::From { first: 5, last: Some(9) })),
@@ -204,7 +204,7 @@ mod tests {
             ("lines=1-2", None),
             ("", None),
         ] {
-            assert_eq!(byte_range(text), range, "{text}");
+            assert_eq!(parse_range(text), range, "{text}");
         }
     }
 }

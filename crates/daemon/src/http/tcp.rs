@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 pub(crate) const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7311);
 
 /// Starts the listener once and returns its address. A second call with the same address returns it again.
-pub(crate) async fn open(front: &Arc<HttpState>, wanted: SocketAddr) -> Result<SocketAddr, Refusal> {
+pub(crate) async fn start_listener(front: &Arc<HttpState>, wanted: SocketAddr) -> Result<SocketAddr, Refusal> {
     if !wanted.ip().is_loopback() {
         return Err(Refusal::new(
             RefusalCode::BadRequest,
@@ -49,7 +49,7 @@ pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), Refusal> {
         Refusal::new(RefusalCode::Forbidden, format!("{what} `{shown}` is not this daemon"))
             .hint("use http://127.0.0.1:PORT")
     };
-    if !is_here(host) {
+    if !is_loopback_host(host) {
         return Err(refused("the Host header", host));
     }
     match text(header::ORIGIN) {
@@ -58,7 +58,7 @@ pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-fn is_here(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => (name, Some(port)),
         _ => (host, None),
@@ -72,17 +72,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_loopback_are_here() {
+    fn only_names_of_loopback_are_accepted() {
         for host in ["127.0.0.1", "127.0.0.1:7311", "localhost:1", "[::1]:7311", "localhost"] {
-            assert!(is_here(host), "{host}");
+            assert!(is_loopback_host(host), "{host}");
         }
         for host in ["", "evil.example", "127.0.0.1.evil.example", "localhost:99999", "0.0.0.0", "127.0.0.1:", "::1"] {
-            assert!(!is_here(host), "{host}");
+            assert!(!is_loopback_host(host), "{host}");
         }
     }
 
     #[test]
-    fn a_page_from_elsewhere_is_refused() {
+    fn a_foreign_web_page_is_refused() {
         let with = |pairs: &[(header::HeaderName, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in pairs {

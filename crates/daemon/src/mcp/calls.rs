@@ -2,7 +2,7 @@
 
 use super::{
     service::{CallOutcome, DaemonTools, ToolResult},
-    waiting::summary,
+    waiting::task_summary,
 };
 use crate::{
     caller::Caller,
@@ -29,7 +29,7 @@ pub(super) fn is_id(text: &str) -> bool {
 }
 
 /// Calls the operation of a tool that is exactly one; none for an unknown tool.
-pub(super) async fn simple(
+pub(super) async fn call_operation(
     mcp: &DaemonTools,
     caller: &Caller,
     name: &str,
@@ -50,7 +50,7 @@ pub(super) async fn simple(
             ));
         }
     };
-    let done = call(mcp, caller, name, &task, args).await.transpose()?;
+    let done = dispatch(mcp, caller, name, &task, args).await.transpose()?;
     Some(done.map(|structured| CallOutcome::Done(ToolResult { structured, failed: false, links: Vec::new() })))
 }
 
@@ -71,7 +71,7 @@ fn output_query(mut args: Map<String, Value>) -> Result<OutputQuery, Refusal> {
     })
 }
 
-async fn call(
+async fn dispatch(
     mcp: &DaemonTools,
     caller: &Caller,
     name: &str,
@@ -85,13 +85,13 @@ async fn call(
             let mut query: TaskQuery = parse_query(args)?;
             query.limit.get_or_insert(DEFAULT_PAGE_ITEMS);
             let page = ops::tasks::list(ops, caller, query).await?;
-            json!({"tasks": page.tasks.iter().map(summary).collect::<Vec<_>>(), "next": page.next})
+            json!({"tasks": page.tasks.iter().map(task_summary).collect::<Vec<_>>(), "next": page.next})
         }
         "task_status" => {
             caller.require_scope(countersign_model::CredentialScope::Observe)?;
-            let task = ops.records.find(caller, task)?;
-            ops.records.warm(task).await?;
-            summary(&ops.records.state(task)?)
+            let task = ops.records.find_task(caller, task)?;
+            ops.records.load_task(task).await?;
+            task_summary(&ops.records.state(task)?)
         }
         "task_output" => {
             json!(ops::output::read(ops, caller, task, output_query(args)?).await?)
@@ -109,7 +109,7 @@ async fn call(
         "task_cancel" => applied(ops::control::cancel(ops, caller, task, parse_arguments::<CancelBody>(args)?).await?),
         "receipt_get" => {
             let wait = WaitQuery { wait_ms: Some(RECEIPT_WAIT_MS) };
-            let envelope = ops::receipts::of_task(ops, caller, task, wait).await?;
+            let envelope = ops::receipts::envelope(ops, caller, task, wait).await?;
             // The contents of the receipt, beside the signed bytes.
             let payload = STANDARD.decode(&envelope.payload).unwrap_or_default();
             let statement: Value = serde_json::from_slice(&payload).unwrap_or_default();

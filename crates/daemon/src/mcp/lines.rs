@@ -61,7 +61,7 @@ impl OpenCalls {
     }
 
     /// The client has read a message: a reply, or anything else.
-    fn taken(&mut self, answer: Option<&Value>) {
+    fn note_sent(&mut self, answer: Option<&Value>) {
         if let Some(id) = answer.map(Value::to_string) {
             self.ids.remove(&id);
             self.cancelled.remove(&id);
@@ -74,7 +74,7 @@ impl OpenCalls {
 }
 
 /// The protocol's end of a connection. It closes when either side disconnects.
-pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> DuplexStream {
+pub(crate) fn bound_lines(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> DuplexStream {
     let (inner, ours) = tokio::io::duplex(PIPE_BYTES);
     let (from, to) = tokio::io::split(stream);
     let (answers, calls) = tokio::io::split(ours);
@@ -84,15 +84,15 @@ pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'stat
     tokio::spawn(async move {
         // When one direction ends, so does the other.
         tokio::select! {
-            () = inwards_all(from, calls, &inwards, refuse) => {}
-            () = outwards_all(answers, to, &open, refused) => {}
+            () = forward_calls(from, calls, &inwards, refuse) => {}
+            () = forward_replies(answers, to, &open, refused) => {}
         }
     });
     inner
 }
 
 /// The next line with its line break; none at the end, or if the line is too long.
-async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
+async fn next_line(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
     line.clear();
     let read = from.take(MAX_LINE_BYTES).read_until(b'\n', line).await;
     (read.is_ok_and(|n| n > 0) && (line.len() as u64) < MAX_LINE_BYTES).then_some(())
@@ -100,19 +100,19 @@ async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Opt
 
 /// Passes calls in while there are free slots. Without one a call is refused immediately: the reply to an elicitation
 /// may come after it.
-async fn inwards_all(
+async fn forward_calls(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     open: &Mutex<OpenCalls>,
     refuse: mpsc::Sender<String>,
 ) {
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
-    while next(&mut from, &mut line).await.is_some() {
+    while next_line(&mut from, &mut line).await.is_some() {
         let refusal = {
             let mut open = crate::lock(open);
             match serde_json::from_slice::<MessageHead>(&line) {
                 Ok(MessageHead { id: Some(id), method: Some(_), .. }) => {
-                    open.enter(&id).err().map(|why| refused(&id, why))
+                    open.enter(&id).err().map(|why| refusal_line(&id, why))
                 }
                 Ok(MessageHead { id: None, method: Some(method), params }) if method == "notifications/cancelled" => {
                     if let Some(id) = params.and_then(|p| p.request) {
@@ -134,13 +134,13 @@ async fn inwards_all(
     let _ = to.shutdown().await;
 }
 
-fn refused(id: &Value, why: &str) -> String {
+fn refusal_line(id: &Value, why: &str) -> String {
     let id = if id.is_string() || id.is_number() { id } else { &Value::Null };
     let error = serde_json::json!({"code": REFUSED_REQUEST_CODE, "message": why});
     format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
 
-async fn outwards_all(
+async fn forward_replies(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     open: &Mutex<OpenCalls>,
@@ -150,7 +150,7 @@ async fn outwards_all(
     // Read in its own future, so that a partial line is not lost when another branch completes first.
     let read = async move {
         let (mut from, mut line) = (BufReader::new(from), Vec::new());
-        while next(&mut from, &mut line).await.is_some() && answers.send(line.clone()).await.is_ok() {}
+        while next_line(&mut from, &mut line).await.is_some() && answers.send(line.clone()).await.is_ok() {}
     };
     let write = async {
         loop {
@@ -166,7 +166,7 @@ async fn outwards_all(
                 Ok(MessageHead { id, method: None, .. }) => id,
                 _ => None,
             };
-            crate::lock(open).taken(answered.as_ref());
+            crate::lock(open).note_sent(answered.as_ref());
         }
         let _ = to.shutdown().await;
     };
@@ -183,52 +183,52 @@ mod tests {
     -> (impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin, impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin) {
         let (client, theirs) = tokio::io::duplex(1024 * 1024);
         let (from_house, to_house) = tokio::io::split(client);
-        let (heard, said) = tokio::io::split(bounded(theirs));
+        let (heard, said) = tokio::io::split(bound_lines(theirs));
         (to_house, BufReader::new(from_house), said, BufReader::new(heard))
     }
 
-    async fn say(to: &mut (impl AsyncWrite + Unpin), message: Value) {
+    async fn send_message(to: &mut (impl AsyncWrite + Unpin), message: Value) {
         to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    async fn hear(from: &mut (impl AsyncBufRead + Unpin)) -> Value {
+    async fn read_message(from: &mut (impl AsyncBufRead + Unpin)) -> Value {
         let mut line = Vec::new();
-        next(from, &mut line).await.unwrap();
+        next_line(from, &mut line).await.unwrap();
         serde_json::from_slice(&line).unwrap()
     }
 
     #[tokio::test]
-    async fn who_takes_no_answers_gets_no_more_calls_in() {
+    async fn a_client_that_reads_no_replies_cannot_send_more_calls() {
         let (mut to_house, mut from_house, mut said, mut heard) = connected().await;
         let call = |n: usize| json!({"jsonrpc": "2.0", "id": n, "method": "tools/list"});
         for n in 0..=MAX_OPEN_CALLS {
-            say(&mut to_house, call(n)).await;
+            send_message(&mut to_house, call(n)).await;
         }
         for n in 0..MAX_OPEN_CALLS {
-            assert_eq!(hear(&mut heard).await["id"], n);
+            assert_eq!(read_message(&mut heard).await["id"], n);
         }
         // The call beyond the limit is refused immediately, and the message after it gets through.
-        let refused = hear(&mut from_house).await;
+        let refused = read_message(&mut from_house).await;
         assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MAX_OPEN_CALLS), &json!(REFUSED_REQUEST_CODE)));
-        say(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
-        assert_eq!(hear(&mut heard).await["id"], "ours");
+        send_message(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
+        assert_eq!(read_message(&mut heard).await["id"], "ours");
         // A reply frees a slot. A cancelled call keeps its slot until the client reads another message.
-        say(&mut to_house, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
-        assert_eq!(hear(&mut heard).await["params"]["requestId"], 1);
-        say(&mut to_house, call(900)).await;
-        assert_eq!(hear(&mut from_house).await["id"], 900, "the call is refused");
-        say(&mut said, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
-        assert_eq!(hear(&mut from_house).await["id"], 0);
-        say(&mut to_house, call(901)).await;
-        assert_eq!(hear(&mut heard).await["id"], 901);
+        send_message(&mut to_house, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+        assert_eq!(read_message(&mut heard).await["params"]["requestId"], 1);
+        send_message(&mut to_house, call(900)).await;
+        assert_eq!(read_message(&mut from_house).await["id"], 900, "the call is refused");
+        send_message(&mut said, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
+        assert_eq!(read_message(&mut from_house).await["id"], 0);
+        send_message(&mut to_house, call(901)).await;
+        assert_eq!(read_message(&mut heard).await["id"], 901);
     }
 
     #[tokio::test]
-    async fn an_id_is_a_text_or_a_whole_number() {
+    async fn an_id_must_be_a_string_or_an_integer() {
         let (mut to_house, mut from_house, _said, _heard) = connected().await;
         for bad in [json!(0.5), json!([1]), json!({"a": 1}), json!(true)] {
-            say(&mut to_house, json!({"id": bad, "method": "ping"})).await;
-            assert_eq!(hear(&mut from_house).await["error"]["code"], REFUSED_REQUEST_CODE);
+            send_message(&mut to_house, json!({"id": bad, "method": "ping"})).await;
+            assert_eq!(read_message(&mut from_house).await["error"]["code"], REFUSED_REQUEST_CODE);
         }
     }
 }

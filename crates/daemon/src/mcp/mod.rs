@@ -73,13 +73,13 @@ type ConversationOwner = (PrincipalId, Via);
 
 impl Connections {
     /// Whether a conversation belongs to this caller.
-    pub(crate) fn has(&self, caller: &Caller, id: &str) -> bool {
+    pub(crate) fn owns(&self, caller: &Caller, id: &str) -> bool {
         let all = lock(&self.conversations);
         let own = all.iter().find(|((principal, via), _)| *principal == caller.principal && *via == caller.via);
         own.is_some_and(|(_, own)| own.iter().any(|known| known == id))
     }
 
-    pub(crate) fn begun(&self, caller: &Caller, id: String) {
+    pub(crate) fn remember_conversation(&self, caller: &Caller, id: String) {
         let mut all = lock(&self.conversations);
         let whose = (caller.principal, caller.via.clone());
         let at = all.iter().position(|(known, _)| *known == whose).unwrap_or_else(|| {
@@ -101,9 +101,9 @@ impl Connections {
 }
 
 /// The MCP service over HTTP. Web pages cannot use it.
-pub(crate) fn service(ops: &Arc<Ops>, connections: &Arc<Connections>) -> HttpService<ProtocolServer<DaemonTools>> {
+pub(crate) fn http_service(ops: &Arc<Ops>, connections: &Arc<Connections>) -> HttpService<ProtocolServer<DaemonTools>> {
     let tools = DaemonTools::new(Arc::clone(ops), Arc::clone(connections), None, true);
-    protocol::over_http(&[], move || ProtocolServer(Arc::new(tools.apart())))
+    protocol::over_http(&[], move || ProtocolServer(Arc::new(tools.for_new_connection())))
 }
 
 /// Opens a session for a connection. The process that started it is registered as an agent.
@@ -115,7 +115,7 @@ pub(crate) async fn open_session(
 ) -> ApiResult<McpSessionResponse> {
     caller.require_scope(CredentialScope::Run)?;
     let McpSessionBody { conversation, mut environment } = body;
-    let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
+    let (_, session) = sessions::conversation_session(ops, caller, &conversation).await?;
     environment.retain(|name, _| countersign_model::is_base_variable(name));
     let mut all = lock(&connections.environments);
     // Drop the sessions whose agent has ended.
@@ -137,7 +137,7 @@ pub(crate) fn connect(
     pid: Option<u32>,
 ) -> ApiResult<AgentConnection> {
     caller.require_scope(CredentialScope::Run)?;
-    let session = sessions::find_own(ops, caller, session)?;
+    let session = sessions::find_controlled_session(ops, caller, session)?;
     if session.ended_at.is_some() {
         return Err(Refusal::new(RefusalCode::SessionOver, "the session has ended").into());
     }
@@ -152,6 +152,6 @@ pub(crate) fn connect(
 impl AgentConnection {
     /// Serves one message per line until the client disconnects.
     pub(crate) async fn serve_stream(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        protocol::over_lines(self.0, stream).await;
+        protocol::serve_lines(self.0, stream).await;
     }
 }

@@ -62,8 +62,11 @@ pub fn over_http<S: ServerHandler + Send + Sync + 'static>(
 }
 
 /// Serves until the client disconnects.
-pub(crate) async fn over_lines<O: McpService>(offers: O, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-    let (from, to) = tokio::io::split(lines::bounded(stream));
+pub(crate) async fn serve_lines<O: McpService>(
+    offers: O,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) {
+    let (from, to) = tokio::io::split(lines::bound_lines(stream));
     if let Ok(running) = ProtocolServer(Arc::new(offers)).serve((from, to)).await {
         let _ = running.waiting().await;
     }
@@ -95,16 +98,16 @@ impl<O: McpService> ServerHandler for ProtocolServer<O> {
     ) -> Result<CallToolResponse, ErrorData> {
         let call = ToolCall {
             name: request.name.to_string(),
-            who: who(&context),
+            caller: request_caller(&context),
             labels: labels(&context),
-            returned: returned(&request),
+            retry: retry_answer(&request),
             args: request.arguments.unwrap_or_default(),
         };
         let talk = RequestChannel::new(&context);
         match self.0.call(call, &talk).await {
-            CallOutcome::Done(done) => Ok(result(done).into()),
+            CallOutcome::Done(done) => Ok(call_result(done).into()),
             CallOutcome::Ask { question, state } => {
-                let request = InputRequest::Elicitation(ElicitRequest::new(form(&question, true)?));
+                let request = InputRequest::Elicitation(ElicitRequest::new(elicitation_form(&question, true)?));
                 let requests = [(QUESTION_KEY.to_owned(), request)].into_iter().collect();
                 Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
             }
@@ -147,12 +150,16 @@ impl<O: McpService> ServerHandler for ProtocolServer<O> {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = self.0.read(&request.uri, who(&context)).await.map_err(|refusal| missing(&refusal, &request.uri))?;
+        let read = self
+            .0
+            .read(&request.uri, request_caller(&context))
+            .await
+            .map_err(|refusal| resource_error(&refusal, &request.uri))?;
         let contents = match (read.text, read.blob) {
             (Some(text), _) => ResourceContents::text(text, request.uri),
             (None, blob) => ResourceContents::blob(blob.unwrap_or_default(), request.uri),
         };
-        let place = serde_json::from_value::<MetaObject>(read.place).unwrap_or_default();
+        let place = serde_json::from_value::<MetaObject>(read.position).unwrap_or_default();
         Ok(ReadResourceResult::new(vec![contents.with_meta(place)]).into())
     }
 }
@@ -169,7 +176,7 @@ fn tool(spec: &ToolSpec) -> Tool {
     Tool::new(spec.name, spec.description, Arc::new(schema)).with_title(spec.title).with_annotations(hints)
 }
 
-fn result(done: ToolResult) -> CallToolResult {
+fn call_result(done: ToolResult) -> CallToolResult {
     let mut result = if done.failed {
         CallToolResult::structured_error(done.structured)
     } else {
@@ -181,7 +188,7 @@ fn result(done: ToolResult) -> CallToolResult {
     result
 }
 
-fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
+fn resource_error(refusal: &Refusal, uri: &str) -> ErrorData {
     let clean = |text: &str| text_by_shape(text).into_inner();
     let data = Some(json!({"uri": uri, "code": refusal.code, "hint": refusal.hint.as_deref().map(clean)}));
     match refusal.code {
@@ -193,7 +200,7 @@ fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
 }
 
 /// The caller of this request, if it came over HTTP.
-fn who(context: &RequestContext<RoleServer>) -> Option<Caller> {
+fn request_caller(context: &RequestContext<RoleServer>) -> Option<Caller> {
     let parts = context.extensions.get::<Parts>()?;
     parts.extensions.get::<Arc<Caller>>().map(|who| (**who).clone())
 }
@@ -210,14 +217,14 @@ fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
 
 /// The answer that a client returns with. A person who declines the form has not answered. An answer without the state
 /// of its elicitation is ignored, and the person is asked again.
-fn returned(request: &CallToolRequestParams) -> Option<RetryAnswer> {
+fn retry_answer(request: &CallToolRequestParams) -> Option<RetryAnswer> {
     let state = request.request_state.as_ref()?;
     let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION_KEY));
     let answer = answer.and_then(|value| serde_json::from_value::<ElicitResult>(value.clone()).ok());
-    Some(RetryAnswer { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) })
+    Some(RetryAnswer { state: state.clone(), choice: answer.and_then(|a| parse_choice(&a)) })
 }
 
-fn chosen(answer: &ElicitResult) -> Option<Choice> {
+fn parse_choice(answer: &ElicitResult) -> Option<Choice> {
     match answer.action {
         ElicitationAction::Accept => answer.content.as_ref()?.get(DECISION_FIELD)?.as_str()?.parse().ok(),
         _ => None,
@@ -225,7 +232,7 @@ fn chosen(answer: &ElicitResult) -> Option<Choice> {
 }
 
 /// A flat form with one choice. Clients before 2025-11-25 do not support titles in a `oneOf`.
-fn form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
+fn elicitation_form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
     let choices = &question.choices;
     let mut decision = json!({"type": "string", "title": "Decision"});
     if titled {
@@ -268,9 +275,9 @@ impl Drop for OpenElicitation {
 struct RequestChannel<'a> {
     context: &'a RequestContext<RoleServer>,
     token: Option<ProgressToken>,
-    asks: ElicitationSupport,
+    elicitation: ElicitationSupport,
     titled: bool,
-    lasts: bool,
+    keeps_state: bool,
 }
 
 impl<'a> RequestChannel<'a> {
@@ -288,7 +295,7 @@ impl<'a> RequestChannel<'a> {
         let token = context.meta.get_progress_token();
         // Over HTTP the newer revision has no conversations.
         let lasts = context.extensions.get::<Parts>().is_none() || !since(&ProtocolVersion::V_2026_07_28);
-        Self { context, token, asks, titled: since(&ProtocolVersion::V_2025_11_25), lasts }
+        Self { context, token, elicitation: asks, titled: since(&ProtocolVersion::V_2025_11_25), keeps_state: lasts }
     }
 }
 
@@ -304,28 +311,28 @@ impl ClientChannel for RequestChannel<'_> {
         }
     }
 
-    fn lasts(&self) -> bool {
-        self.lasts
+    fn keeps_state(&self) -> bool {
+        self.keeps_state
     }
 
-    fn asks(&self) -> ElicitationSupport {
-        self.asks
+    fn elicitation_support(&self) -> ElicitationSupport {
+        self.elicitation
     }
 
     async fn ask(&self, question: &Elicitation) -> Option<Choice> {
-        let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(question, self.titled).ok()?));
+        let request = ServerRequest::ElicitRequest(ElicitRequest::new(elicitation_form(question, self.titled).ok()?));
         let options = PeerRequestOptions::no_options();
         let handle = self.context.peer.send_cancellable_request(request, options).await.ok()?;
         let mut put = OpenElicitation { peer: self.context.peer.clone(), question: Some(handle.id.clone()) };
         let answer = handle.await_response().await;
         put.question = None;
         match answer {
-            Ok(ClientResult::ElicitResult(answer)) => chosen(&answer),
+            Ok(ClientResult::ElicitResult(answer)) => parse_choice(&answer),
             _ => None,
         }
     }
 
-    async fn gone(&self) {
+    async fn wait_until_gone(&self) {
         self.context.ct.cancelled().await;
     }
 }

@@ -29,11 +29,11 @@ pub(crate) struct ToolCall {
     pub(crate) name: String,
     pub(crate) args: Map<String, Value>,
     /// The caller, if the connection does not name it.
-    pub(crate) who: Option<Caller>,
+    pub(crate) caller: Option<Caller>,
     /// What the client reports about itself and this call.
     pub(crate) labels: Vec<(&'static str, String)>,
     /// The answer to an earlier elicitation, if this call returns with one.
-    pub(crate) returned: Option<RetryAnswer>,
+    pub(crate) retry: Option<RetryAnswer>,
 }
 
 /// The answer of a client that calls again with it.
@@ -47,13 +47,13 @@ pub(crate) trait ClientChannel: Send + Sync {
     fn wants_progress(&self) -> bool;
     /// Reports progress; the number only grows.
     fn progress(&self, done: f64, message: String) -> impl Future<Output = ()> + Send;
-    fn asks(&self) -> ElicitationSupport;
+    fn elicitation_support(&self) -> ElicitationSupport;
     /// Whether the connection keeps state between calls.
-    fn lasts(&self) -> bool;
+    fn keeps_state(&self) -> bool;
     /// Asks the person at the client; none if nobody answered.
     fn ask(&self, question: &Elicitation) -> impl Future<Output = Option<Choice>> + Send;
     /// Returns when the client does not wait any more.
-    fn gone(&self) -> impl Future<Output = ()> + Send;
+    fn wait_until_gone(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// Whether a client can ask its person.
@@ -104,7 +104,7 @@ pub(crate) struct ResourceBytes {
     /// Base64, if the bytes are not UTF-8.
     pub(crate) blob: Option<String>,
     /// Its position in the whole.
-    pub(crate) place: Value,
+    pub(crate) position: Value,
 }
 
 /// The operations of the daemon, as tools.
@@ -115,11 +115,11 @@ pub(crate) struct DaemonTools {
     /// The caller of this connection, if it has one.
     connected: Option<Caller>,
     /// Whether the client may answer for the person who uses it.
-    speaks: bool,
+    answers_for_person: bool,
     /// The session that was opened for a connection without one.
-    opened: Mutex<Option<SessionId>>,
+    opened_session: Mutex<Option<SessionId>>,
     /// The tasks that this connection requested. Only their approvals may be answered through it.
-    asked: Mutex<VecDeque<TaskId>>,
+    requested_tasks: Mutex<VecDeque<TaskId>>,
 }
 
 /// How many tasks of one connection are remembered.
@@ -127,12 +127,19 @@ const MAX_REQUESTED_TASKS: usize = 1024;
 
 impl DaemonTools {
     pub(crate) fn new(ops: Arc<Ops>, connections: Arc<Connections>, connected: Option<Caller>, speaks: bool) -> Self {
-        Self { ops, connections, connected, speaks, opened: Mutex::default(), asked: Mutex::default() }
+        Self {
+            ops,
+            connections,
+            connected,
+            answers_for_person: speaks,
+            opened_session: Mutex::default(),
+            requested_tasks: Mutex::default(),
+        }
     }
 
     /// Remembers a task as requested here.
-    pub(super) fn asks_for(&self, task: TaskId) {
-        let mut asked = lock(&self.asked);
+    pub(super) fn remember_task(&self, task: TaskId) {
+        let mut asked = lock(&self.requested_tasks);
         asked.push_back(task);
         if asked.len() > MAX_REQUESTED_TASKS {
             asked.pop_front();
@@ -140,22 +147,22 @@ impl DaemonTools {
     }
 
     /// Whether the approval of a task may be put to this client.
-    pub(super) fn may_be_asked(&self, task: TaskId) -> bool {
-        self.speaks && lock(&self.asked).contains(&task)
+    pub(super) fn may_ask_about(&self, task: TaskId) -> bool {
+        self.answers_for_person && lock(&self.requested_tasks).contains(&task)
     }
 
     /// Whether the client may answer for a person at all.
-    pub(super) fn speaks(&self, who: &Caller) -> bool {
-        self.speaks && !who.doubtful
+    pub(super) fn may_answer_for_person(&self, who: &Caller) -> bool {
+        self.answers_for_person && !who.doubtful
     }
 
     /// The same tools for a new connection.
-    pub(crate) fn apart(&self) -> Self {
-        Self::new(Arc::clone(&self.ops), Arc::clone(&self.connections), self.connected.clone(), self.speaks)
+    pub(crate) fn for_new_connection(&self) -> Self {
+        Self::new(Arc::clone(&self.ops), Arc::clone(&self.connections), self.connected.clone(), self.answers_for_person)
     }
 
     /// The connected caller, or the one of this request.
-    pub(super) fn who(&self, came: Option<Caller>) -> Result<Caller, Refusal> {
+    pub(super) fn resolve_caller(&self, came: Option<Caller>) -> Result<Caller, Refusal> {
         let nobody = || Refusal::new(RefusalCode::Unauthorized, "the request has no recognised caller");
         let who = self.connected.clone().or(came).ok_or_else(nobody)?;
         if !self.ops.still_admits(&who) {
@@ -168,12 +175,12 @@ impl DaemonTools {
     pub(super) fn session(&self, who: &Caller) -> Option<SessionId> {
         match &who.visibility {
             Visibility::Session(own) => Some(*own),
-            Visibility::All | Visibility::Own => *lock(&self.opened),
+            Visibility::All | Visibility::Own => *lock(&self.opened_session),
         }
     }
 
-    pub(super) fn opened(&self, session: SessionId) {
-        *lock(&self.opened) = Some(session);
+    pub(super) fn remember_session(&self, session: SessionId) {
+        *lock(&self.opened_session) = Some(session);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Cancelling a call or breaking its connection ends the wait. It ends the task only if the call asked for that.
 
 use super::{
-    calls::{is_id, simple},
+    calls::{call_operation, is_id},
     service::{
         CallOutcome, ClientChannel, DaemonTools, Elicitation, ElicitationSupport, McpService, ResourceBytes,
         ResourceLink, RetryAnswer, ToolCall, ToolResult, refusal_outcome,
@@ -63,14 +63,14 @@ enum OnDisconnect {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TaskWait {
+struct TaskWaitArguments {
     task_id: String,
     wait_s: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ResultPosition {
+struct SetDirectoryArguments {
     path: String,
     wait_s: Option<u64>,
 }
@@ -81,7 +81,7 @@ impl McpService for DaemonTools {
     }
 
     async fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> CallOutcome {
-        let who = match self.who(call.who.clone()) {
+        let who = match self.resolve_caller(call.caller.clone()) {
             Ok(who) => who,
             Err(refusal) => return refusal_outcome(refusal.into()),
         };
@@ -89,7 +89,7 @@ impl McpService for DaemonTools {
             "run" => self.run(&who, call, talk).await,
             "task_wait" => self.wait(&who, call, talk).await,
             "set_working_directory" => self.move_session(&who, call, talk).await,
-            name => match simple(self, &who, name, call.args).await {
+            name => match call_operation(self, &who, name, call.args).await {
                 Some(done) => done,
                 None => return CallOutcome::Unknown,
             },
@@ -99,7 +99,7 @@ impl McpService for DaemonTools {
 
     async fn read(&self, uri: &str, came: Option<Caller>) -> Result<ResourceBytes, Refusal> {
         let unknown = || Refusal::new(RefusalCode::NotFound, "this resource does not exist");
-        let who = self.who(came)?;
+        let who = self.resolve_caller(came)?;
         let rest = uri.strip_prefix("countersign://tasks/").ok_or_else(unknown)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (task, what) = path.split_once('/').ok_or_else(unknown)?;
@@ -107,9 +107,9 @@ impl McpService for DaemonTools {
             return Err(unknown());
         }
         if what == "receipt" {
-            let receipt = ops::receipts::of_task(&self.ops, &who, task, WaitQuery::default()).await;
+            let receipt = ops::receipts::envelope(&self.ops, &who, task, WaitQuery::default()).await;
             let receipt = receipt.map_err(|refused| refused.refusal)?;
-            return Ok(ResourceBytes { text: Some(receipt.json()), blob: None, place: json!({}) });
+            return Ok(ResourceBytes { text: Some(receipt.json()), blob: None, position: json!({}) });
         }
         let number = |name: &str| {
             let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
@@ -130,7 +130,7 @@ impl McpService for DaemonTools {
             Encoding::Base64 => (None, Some(page.content)),
             Encoding::Utf8 => (Some(page.content), None),
         };
-        Ok(ResourceBytes { text, blob, place })
+        Ok(ResourceBytes { text, blob, position: place })
     }
 }
 
@@ -140,11 +140,11 @@ impl DaemonTools {
     async fn run(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
         let args: RunArguments = parse_arguments(call.args.clone())?;
         let ends = args.on_disconnect;
-        let wait = waits(args.wait_s);
-        let seal = RetryBinding::of(who, &call.name, &call.args);
-        if let Some(returned) = call.returned {
-            let task = self.came_again(who, &seal, returned, talk.lasts()).await?;
-            return self.attend(who, task, wait, talk, ends, None).await;
+        let wait = wait_duration(args.wait_s);
+        let seal = RetryBinding::for_call(who, &call.name, &call.args);
+        if let Some(returned) = call.retry {
+            let task = self.check_retry(who, &seal, returned, talk.keeps_state()).await?;
+            return self.wait_for_task(who, task, wait, talk, ends, None).await;
         }
         let session = self.session(who);
         let command = Command {
@@ -167,34 +167,34 @@ impl DaemonTools {
             ..Request::new(Tool::Shell, command)
         };
         let task = ops::intake::ask(&self.ops, who, request, None).await?.answer.task.task_id;
-        self.asks_for(task);
+        self.remember_task(task);
         if args.background {
-            return self.told(who, task);
+            return self.task_result(who, task);
         }
-        self.attend(who, task, wait, talk, ends, Some(&seal)).await
+        self.wait_for_task(who, task, wait, talk, ends, Some(&seal)).await
     }
 
     async fn wait(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
-        let args: TaskWait = parse_arguments(call.args.clone())?;
+        let args: TaskWaitArguments = parse_arguments(call.args.clone())?;
         who.require_scope(CredentialScope::Observe)?;
-        let task = self.ops.records.find(who, &args.task_id)?;
-        let seal = RetryBinding::of(who, &call.name, &call.args);
+        let task = self.ops.records.find_task(who, &args.task_id)?;
+        let seal = RetryBinding::for_call(who, &call.name, &call.args);
         // Only the connection that requested the task is asked about it, not everyone who may wait for it.
-        let asks = match call.returned {
+        let asks = match call.retry {
             Some(returned) => {
-                self.came_again(who, &seal, returned, talk.lasts()).await?;
+                self.check_retry(who, &seal, returned, talk.keeps_state()).await?;
                 None
             }
-            None => self.may_be_asked(task).then_some(&seal),
+            None => self.may_ask_about(task).then_some(&seal),
         };
-        self.attend(who, task, waits(args.wait_s), talk, OnDisconnect::Detach, asks).await
+        self.wait_for_task(who, task, wait_duration(args.wait_s), talk, OnDisconnect::Detach, asks).await
     }
 
     async fn move_session(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
-        let args: ResultPosition = parse_arguments(call.args)?;
+        let args: SetDirectoryArguments = parse_arguments(call.args)?;
         let session = match self.session(who) {
             Some(session) => session,
-            None if !talk.lasts() => {
+            None if !talk.keeps_state() => {
                 let refusal = Refusal::new(
                     RefusalCode::WrongMode,
                     "this connection has no session, so it has no working directory",
@@ -204,22 +204,25 @@ impl DaemonTools {
             None => {
                 let opening = OpenSessionBody { title: Some("MCP".to_owned()), ..OpenSessionBody::default() };
                 let (session, _) = ops::sessions::open(&self.ops, who, opening).await?;
-                self.opened(session.id);
+                self.remember_session(session.id);
                 session.id
             }
         };
         let body = DirectoryBody { directory: args.path };
         match ops::sessions::set_directory(&self.ops, who, &session.to_string(), body).await? {
-            SessionMove::There(session) => Ok(done(json!({"directory": session.directory, "roots": session.roots}))),
+            SessionMove::There(session) => {
+                Ok(done_outcome(json!({"directory": session.directory, "roots": session.roots})))
+            }
             // Only a person may extend what a session reads; its client is not asked.
             SessionMove::Asked(task) => {
-                self.attend(who, task.task_id, waits(args.wait_s), talk, OnDisconnect::Detach, None).await
+                self.wait_for_task(who, task.task_id, wait_duration(args.wait_s), talk, OnDisconnect::Detach, None)
+                    .await
             }
         }
     }
 
     /// A client returns with its person's answer.
-    async fn came_again(
+    async fn check_retry(
         &self,
         who: &Caller,
         seal: &RetryBinding,
@@ -228,20 +231,20 @@ impl DaemonTools {
     ) -> Result<TaskId, TaskRefusal> {
         let forged = || Refusal::new(RefusalCode::BadRequest, "`requestState` is invalid or belongs to another call");
         let (task, sealed) = returned.state.split_once('.').ok_or_else(forged)?;
-        let task = self.ops.records.find(who, task)?;
+        let task = self.ops.records.find_task(who, task)?;
         // On a lasting connection, the elicitation must have been sent on it.
-        if seal.over(self, task).to_string() != sealed || lasts && !self.may_be_asked(task) {
+        if seal.digest_for(self, task).to_string() != sealed || lasts && !self.may_ask_about(task) {
             return Err(forged().into());
         }
-        if let Some(choice) = returned.choice.filter(|_| self.speaks(who)) {
-            self.answered(task, choice).await;
+        if let Some(choice) = returned.choice.filter(|_| self.may_answer_for_person(who)) {
+            self.answer_in_band(task, choice).await;
         }
         Ok(task)
     }
 
     /// Applies the answer of the person at the client. It has no effect if the approval is answered already or not
     /// allowed here.
-    async fn answered(&self, task: TaskId, choice: Choice) {
+    async fn answer_in_band(&self, task: TaskId, choice: Choice) {
         let approval = self.ops.records.state(task).ok().and_then(|state| state.approval_id());
         if let Some(approval) = approval {
             let _ = ops::answers::answer_in_band(&self.ops, task, approval, choice, Via::Mcp).await;
@@ -250,7 +253,7 @@ impl DaemonTools {
 
     /// Waits for a task on behalf of a client, reports progress, and asks the person at the client if there is an
     /// approval.
-    async fn attend(
+    async fn wait_for_task(
         &self,
         who: &Caller,
         task: TaskId,
@@ -268,17 +271,20 @@ impl DaemonTools {
             let left = wait.saturating_sub(begun.elapsed());
             if state.settled() || left.is_zero() {
                 guard.armed = false;
-                return self.told(who, task);
+                return self.task_result(who, task);
             }
-            let question = asks.filter(|_| !asked && self.speaks(who)).zip(self.question(&state));
+            let question = asks.filter(|_| !asked && self.may_answer_for_person(who)).zip(self.question(&state));
             if let Some((seal, question)) = question {
                 asked = true;
-                match talk.asks() {
+                match talk.elicitation_support() {
                     ElicitationSupport::No => {}
                     ElicitationSupport::Now => asking = Some(Box::pin(async move { talk.ask(&question).await })),
                     ElicitationSupport::Again => {
                         guard.armed = false;
-                        return Ok(CallOutcome::Ask { question, state: format!("{task}.{}", seal.over(self, task)) });
+                        return Ok(CallOutcome::Ask {
+                            question,
+                            state: format!("{task}.{}", seal.digest_for(self, task)),
+                        });
                     }
                 }
             }
@@ -295,13 +301,13 @@ impl DaemonTools {
                 choice = answer => {
                     asking = None;
                     if let Some(choice) = choice {
-                        self.answered(task, choice).await;
+                        self.answer_in_band(task, choice).await;
                     }
                     continue;
                 }
-                () = talk.gone() => {
+                () = talk.wait_until_gone() => {
                     // The guard decides what happens to the task.
-                    return self.told(who, task);
+                    return self.task_result(who, task);
                 }
             }
             if talk.wants_progress() {
@@ -337,13 +343,13 @@ impl DaemonTools {
     }
 
     /// The current state of a task, for a model.
-    fn told(&self, who: &Caller, task: TaskId) -> CallResult {
-        self.ops.records.find(who, &task.to_string())?;
+    fn task_result(&self, who: &Caller, task: TaskId) -> CallResult {
+        self.ops.records.find_task(who, &task.to_string())?;
         let state = self.ops.records.state(task)?;
-        let mut structured = summary(&state);
+        let mut structured = task_summary(&state);
         let mut links = Vec::new();
         if state.first_seq().is_some() && state.expired_at.is_none() {
-            let output = json!(ops::output::bounded(&self.ops, &state)?);
+            let output = json!(ops::output::bounded_output(&self.ops, &state)?);
             for (name, stream) in &state.io.streams {
                 if stream.bytes > countersign_model::INLINE_WHOLE as u64 {
                     let uri = format!("countersign://tasks/{task}/{name}");
@@ -383,7 +389,7 @@ impl DaemonTools {
 }
 
 /// A task in the form that a model needs.
-pub(super) fn summary(state: &TaskState) -> Value {
+pub(super) fn task_summary(state: &TaskState) -> Value {
     let mut told = json!({
         "task_id": state.task_id, "status": state.status, "command": state.request.display, "cwd": state.request.cwd,
         "session_id": state.request.session_id,
@@ -407,16 +413,16 @@ pub(super) fn summary(state: &TaskState) -> Value {
 
 /// Binds a client's second call to its first: the same caller, tool and arguments, and the task of the first call.
 struct RetryBinding {
-    of: Vec<u8>,
+    bound: Vec<u8>,
 }
 
 impl RetryBinding {
-    fn of(who: &Caller, tool: &str, args: &Map<String, Value>) -> Self {
-        Self { of: json!([who.principal, who.via, tool, args]).to_string().into_bytes() }
+    fn for_call(who: &Caller, tool: &str, args: &Map<String, Value>) -> Self {
+        Self { bound: json!([who.principal, who.via, tool, args]).to_string().into_bytes() }
     }
 
-    fn over(&self, tools: &DaemonTools, task: TaskId) -> Digest {
-        tools.ops.key.digest("mcp-request-state", &[task.to_string().as_bytes(), &self.of])
+    fn digest_for(&self, tools: &DaemonTools, task: TaskId) -> Digest {
+        tools.ops.key.digest("mcp-request-state", &[task.to_string().as_bytes(), &self.bound])
     }
 }
 
@@ -434,16 +440,16 @@ impl Drop for CancelGuard {
             tokio::spawn(async move {
                 let (by, reason) =
                     (Text::from_static("agent"), Some(Text::from_static("the client that waited for it disconnected")));
-                let _ = ops::control::stop(&at, task, by, reason, KilledWhy::Cancel).await;
+                let _ = ops::control::stop_task(&at, task, by, reason, KilledWhy::Cancel).await;
             });
         }
     }
 }
 
-fn waits(asked: Option<u64>) -> Duration {
+fn wait_duration(asked: Option<u64>) -> Duration {
     Duration::from_secs(asked.unwrap_or(DEFAULT_WAIT_S).min(MAX_WAIT_S))
 }
 
-fn done(structured: Value) -> CallOutcome {
+fn done_outcome(structured: Value) -> CallOutcome {
     CallOutcome::Done(ToolResult { structured, failed: false, links: Vec::new() })
 }

@@ -29,10 +29,10 @@ const MIN_ID_CHARACTERS: usize = "ap_0000".len();
 const MAX_CARDS_PER_SESSION: usize = 8;
 
 /// The tasks that wait with a card, oldest first, and how many wait without one.
-fn carded(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
+fn tasks_with_card(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
     let mut cards: HashMap<Option<SessionId>, usize> = HashMap::new();
     let (mut with, mut without) = (Vec::new(), 0);
-    for (task, session) in ops.records.ledger(|r| r.waiting_for_a_person(caller.principal))? {
+    for (task, session) in ops.records.read_ledger(|r| r.waiting_for_a_person(caller.principal))? {
         if !caller.can_see(&ops.records.roster(), caller.principal, session) {
             continue;
         }
@@ -48,8 +48,8 @@ fn carded(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
 }
 
 /// The tasks that wait with a card, oldest first.
-pub(crate) fn with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
-    Ok(carded(ops, caller)?.0)
+pub(crate) fn pending_with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
+    Ok(tasks_with_card(ops, caller)?.0)
 }
 
 /// The waiting approvals with a card, oldest first; or all approvals, newest first.
@@ -62,9 +62,9 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ApprovalQuery) 
 
 fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiResult<ApprovalPage> {
     let (mut tasks, without_card) = if query.all {
-        (ops.records.ledger(|r| r.asked(caller.principal, query.cursor, limit as u32 + 1))?, 0)
+        (ops.records.read_ledger(|r| r.asked(caller.principal, query.cursor, limit as u32 + 1))?, 0)
     } else {
-        let (mut with, without) = carded(ops, caller)?;
+        let (mut with, without) = tasks_with_card(ops, caller)?;
         with.retain(|task| query.cursor.is_none_or(|cursor| *task > cursor));
         (with, without)
     };
@@ -73,7 +73,7 @@ fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiRe
     let next = tasks.last().copied().filter(|_| more);
     let (mut approvals, all, roster) = (Vec::new(), tasks.len(), ops.records.roster());
     for task in tasks {
-        let approval = of_task(ops, task)?;
+        let approval = approval_of_task(ops, task)?;
         approvals.extend(approval.filter(|a| caller.can_see(&roster, a.principal, a.session_id)));
     }
     // A caller that does not see everything must not learn that others have more.
@@ -82,11 +82,11 @@ fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiRe
 }
 
 /// The approval of a task as it is now, and whether its requester is still there.
-pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
+pub(crate) fn approval_of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
     let approval = Approval::from_task(&ops.records.state(task)?);
     Ok(approval.map(|mut approval| {
         if approval.state == ApprovalState::Waiting {
-            let asker = ops.records.waiting(task).and_then(|w| w.asker);
+            let asker = ops.records.waiting_request(task).and_then(|w| w.asker);
             // If this cannot be determined, the requester counts as waiting.
             approval.asker = asker
                 .map(|p| if peer::is_running(p) == Ok(false) { AskerPresence::Gone } else { AskerPresence::Waiting });
@@ -98,21 +98,21 @@ pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
 /// One approval, with its card.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Approval> {
     caller.require_scope(CredentialScope::Observe)?;
-    let (_, task) = find(ops, caller, id)?;
-    let mut approval = read(ops, task)?;
+    let (_, task) = find_approval(ops, caller, id)?;
+    let mut approval = read_approval(ops, task)?;
     if approval.state == ApprovalState::Waiting && approval.tool == Tool::Shell {
-        approval.card = card(ops, caller, task, &approval.options).await;
+        approval.card = build_card(ops, caller, task, &approval.options).await;
     }
     Ok(approval)
 }
 
 /// The card of an approval; none if its facts cannot be looked up any more.
-async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice]) -> Option<Card> {
-    let _turn = ops.turn(caller.principal).await;
+async fn build_card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice]) -> Option<Card> {
+    let _turn = ops.acquire_lookup_slot(caller.principal).await;
     let look = {
         let ops = Arc::clone(ops);
         crate::blocking(move || {
-            let kept = ops.records.waiting(task)?;
+            let kept = ops.records.waiting_request(task)?;
             let run_as = ops.users.run_as(kept.uid).ok()?;
             let mut prepared = facts::prepare(&kept.request, &ops.key, &run_as).ok()?;
             // The scripts of the request, not those of now: the card marks a script that has changed.
@@ -147,7 +147,7 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
         let (prepared, session) = (&prepared, session.as_deref());
         let case =
             Case { request: &request, prepared, settings: &gate, requester: &requester, session, grants: &grants, now };
-        let asked_by = asked_by(requester.credential, session);
+        let asked_by = describe_requester(requester.credential, session);
         // Scripts are read as the user that the task runs as.
         with_user_ids(prepared.user.as_ref(), || case.card(&asked_by, &options, &assessment)).ok()
     });
@@ -155,7 +155,7 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
 }
 
 /// The requester, for the card.
-fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
+fn describe_requester(kind: CredentialKind, session: Option<&Session>) -> String {
     let who = match (kind, session.map(|s| &s.by)) {
         (CredentialKind::Person, Some(Via::Socket) | None) => "you".to_owned(),
         (CredentialKind::Person, Some(by)) => by.to_string(),
@@ -182,9 +182,9 @@ pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Answ
         let refusal = Refusal::new(RefusalCode::BadRequest, message);
         return Err(refusal.into());
     }
-    let (approval, task) = find(ops, caller, id)?;
+    let (approval, task) = find_approval(ops, caller, id)?;
     commit_answer(ops, task, approval, caller.as_decider(), body).await?;
-    read(ops, task)
+    read_approval(ops, task)
 }
 
 /// An answer through the agent's own client. The desk limits what such an answer may do.
@@ -216,23 +216,23 @@ async fn commit_answer(
     let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
     let (world, prepared) = match choice {
         Choice::Deny => (FactsAtLaunch::Same, None),
-        _ => again(ops, task).await?,
+        _ => prepare_again(ops, task).await?,
     };
     match ops.commit.answer(AnswerCall { task, approval, choice, any_arguments, words, by, world, prepared }).await {
         Ok(()) => Ok(()),
-        Err(refusal) if refusal.code == RefusalCode::AlreadyAnswered => Err(already(ops, task, refusal)),
+        Err(refusal) if refusal.code == RefusalCode::AlreadyAnswered => Err(answered_refusal(ops, task, refusal)),
         Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
     }
 }
 
-async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(Prepared, Request)>)> {
+async fn prepare_again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(Prepared, Request)>)> {
     let ops = Arc::clone(ops);
     Ok(crate::blocking(move || facts::prepare_again(&ops.home, &ops.key, &ops.users, task)).await??)
 }
 
 /// The refusal of a second answer; it names the first.
-fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
-    let told = match read(ops, task).map(|a| a.state) {
+fn answered_refusal(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
+    let told = match read_approval(ops, task).map(|a| a.state) {
         Ok(ApprovalState::Answered { choice, by, at, .. }) => {
             Refusal::new(RefusalCode::AlreadyAnswered, format!("already answered with `{choice}` by {by} at {at}"))
         }
@@ -242,18 +242,18 @@ fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
     TaskRefusal::from(told).of_task(task)
 }
 
-fn read(ops: &Ops, task: TaskId) -> ApiResult<Approval> {
-    of_task(ops, task)?.ok_or_else(|| unknown(&task.to_string()).into())
+fn read_approval(ops: &Ops, task: TaskId) -> ApiResult<Approval> {
+    approval_of_task(ops, task)?.ok_or_else(|| unknown_approval(&task.to_string()).into())
 }
 
 /// Finds an approval by its id or an unambiguous prefix. One that the caller may not see does not exist for it.
-fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId)> {
+fn find_approval(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId)> {
     let whole: Option<ApprovalId> = text.parse().ok();
     let prefix = if text.starts_with("ap_") { text.to_owned() } else { format!("ap_{text}") };
     if prefix.len() < MIN_ID_CHARACTERS {
-        return Err(unknown(text).into());
+        return Err(unknown_approval(text).into());
     }
-    let found = ops.records.ledger(|r| {
+    let found = ops.records.read_ledger(|r| {
         let all = match whole {
             Some(approval) => r.task_of_approval(approval)?.map(|task| (approval, task)).into_iter().collect(),
             None => r.approvals_by_prefix(&prefix, caller.principal)?,
@@ -270,14 +270,14 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
     })?;
     match found.as_slice() {
         [one] => Ok(*one),
-        [] => Err(unknown(text).into()),
+        [] => Err(unknown_approval(text).into()),
         _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("several approvals begin with {prefix}"))
             .hint("use more characters of the id")
             .into()),
     }
 }
 
-fn unknown(text: &str) -> Refusal {
+fn unknown_approval(text: &str) -> Refusal {
     let shown = DisplaySafe::bounded(text, 60);
     Refusal::new(RefusalCode::NotFound, format!("there is no approval {shown}"))
         .hint("`csn approvals list` shows the pending approvals")

@@ -23,8 +23,8 @@ pub(crate) async fn cast(
 ) -> ApiResult<mpsc::Receiver<io::Result<Bytes>>> {
     caller.require_scope(CredentialScope::Observe)?;
     let version = query.version.unwrap_or(Version::V3);
-    let task = ops.records.find(caller, id)?;
-    ops.records.warm(task).await?;
+    let task = ops.records.find_task(caller, id)?;
+    ops.records.load_task(task).await?;
     let state = ops.records.state(task)?;
     if state.expired_at.is_some() {
         return Err(Refusal::new(RefusalCode::Expired, "the output of this task was removed")
@@ -34,7 +34,7 @@ pub(crate) async fn cast(
     let (send, receive) = mpsc::channel(2);
     let ops = Arc::clone(ops);
     tokio::task::spawn_blocking(move || {
-        if let Err(e) = record(&ops, &state, version, &send) {
+        if let Err(e) = send_recording(&ops, &state, version, &send) {
             let _ = send.blocking_send(Err(e));
         }
     });
@@ -42,7 +42,7 @@ pub(crate) async fn cast(
 }
 
 /// Sends the whole recording as lines.
-fn record(
+fn send_recording(
     ops: &Arc<Ops>,
     state: &TaskState,
     version: Version,
@@ -64,7 +64,7 @@ fn record(
         cast
     };
     loop {
-        let lines = ops.records.next(&mut stream, READ_BYTES).map_err(io::Error::other)?;
+        let lines = ops.records.read_lines(&mut stream, READ_BYTES).map_err(io::Error::other)?;
         if lines.is_empty() {
             break;
         }
@@ -83,10 +83,10 @@ fn record(
                 (none, Frame::Closed { .. }) => none.insert(begin(24, 80, &mut text)),
                 _ => continue,
             };
-            text += &match OutputChunk::of(frame) {
+            text += &match OutputChunk::from_frame(frame) {
                 Some(chunk) => {
                     let dropped = gaps.before(chunk.stream, chunk.offset);
-                    let bytes = ops.records.chunk(state.task_id, chunk, dropped);
+                    let bytes = ops.records.read_chunk(state.task_id, chunk, dropped);
                     cast.output(t_us, chunk.stream, &bytes.map_err(io::Error::other)?)
                 }
                 None => cast.frame(t_us, frame),

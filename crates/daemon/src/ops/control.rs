@@ -3,7 +3,7 @@
 
 use super::{
     ApiResult, OnceKey, Ops,
-    intake::{MAX_TEXT_BYTES, no_placeholder},
+    intake::{MAX_TEXT_BYTES, placeholder_refusal},
     screen::SETTLE_TIMEOUT,
 };
 use crate::{caller::Caller, facts};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
 
 /// The input of a call, checked.
-pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
+pub(crate) fn parse_input(body: StdinBody) -> Result<TypedInput, Refusal> {
     let bad = |message: &str| {
         Err(Refusal::new(RefusalCode::BadRequest, message)
             .hint("send one of `text`, `chunk_b64`, `keys`, `paste` or `eof`"))
@@ -28,7 +28,7 @@ pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
     let input = match (body.chunk_b64, body.text, body.keys, body.paste, body.eof) {
         (None, Some(text), None, None, eof) => TypedInput::Text { text, eof },
         (Some(chunk), None, None, None, eof) => match STANDARD.decode(chunk.as_bytes()) {
-            Ok(bytes) => bytes_of(bytes, eof),
+            Ok(bytes) => input_from_bytes(bytes, eof),
             Err(e) => return bad(&format!("`chunk_b64`: {e}")),
         },
         (None, None, Some(keys), None, false) => TypedInput::Keys(keys),
@@ -42,7 +42,7 @@ pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
         TypedInput::Keys(keys) if keys.is_empty() => return bad("the input is empty"),
         TypedInput::Text { text, .. } | TypedInput::Paste(text) => {
             if let Some(placeholder) = countersign_redact::placeholder(text) {
-                return Err(no_placeholder(placeholder, "input"));
+                return Err(placeholder_refusal(placeholder, "input"));
             }
             text.len()
         }
@@ -61,7 +61,7 @@ pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
 }
 
 /// Input as text if it is UTF-8: most input is, and text is shorter in JSON.
-pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
+pub(crate) fn input_from_bytes(bytes: Vec<u8>, eof: bool) -> TypedInput {
     match String::from_utf8(bytes) {
         Ok(text) => TypedInput::Text { text, eof },
         Err(e) => TypedInput::Bytes { bytes: e.into_bytes(), eof },
@@ -72,19 +72,19 @@ pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
 pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<AppliedRecord> {
     caller.require_scope(CredentialScope::Run)?;
     let reason = body.reason.map(|r| text_bounded(&Mask::of_shapes(), &r, MAX_TEXT_BYTES));
-    let task = ops.records.find_own(caller, id)?;
-    ops.records.warm(task).await?;
-    let seq = stop(ops, task, caller.actor(), reason, KilledWhy::Cancel).await?;
+    let task = ops.records.find_controlled_task(caller, id)?;
+    ops.records.load_task(task).await?;
+    let seq = stop_task(ops, task, caller.actor(), reason, KilledWhy::Cancel).await?;
     Ok(AppliedRecord { seq })
 }
 
 /// Withdraws a task that has not been launched.
-pub(crate) async fn withdraw(ops: &Arc<Ops>, task: TaskId, by: Text) -> ApiResult<()> {
+pub(crate) async fn withdraw_task(ops: &Arc<Ops>, task: TaskId, by: Text) -> ApiResult<()> {
     Ok(ops.commit.withdraw(task, by).await?)
 }
 
 /// Withdraws a waiting task or stops a running one; returns the number of the record.
-pub(crate) async fn stop(
+pub(crate) async fn stop_task(
     ops: &Arc<Ops>,
     task: TaskId,
     by: Text,
@@ -92,8 +92,8 @@ pub(crate) async fn stop(
     why: KilledWhy,
 ) -> ApiResult<u64> {
     loop {
-        if open(ops, task)?.status == Status::Queued {
-            match withdraw(ops, task, by.clone()).await.map_err(|refused: TaskRefusal| refused.refusal) {
+        if open_task(ops, task)?.status == Status::Queued {
+            match withdraw_task(ops, task, by.clone()).await.map_err(|refused: TaskRefusal| refused.refusal) {
                 // It was launched meanwhile: then it is stopped.
                 Err(refusal) if refusal.code == RefusalCode::TaskStarted => {}
                 withdrawn => {
@@ -102,7 +102,7 @@ pub(crate) async fn stop(
                 }
             }
         }
-        let state = open(ops, task)?;
+        let state = open_task(ops, task)?;
         if state.observed() {
             return Err(Refusal::new(
                 RefusalCode::WrongMode,
@@ -113,7 +113,7 @@ pub(crate) async fn stop(
         }
         if state.status == Status::Running {
             let cancel = move |re| ToShim::Cancel { re, by, reason, why };
-            return send(ops, task, cancel).await;
+            return send_to_shim(ops, task, cancel).await;
         }
     }
 }
@@ -126,7 +126,7 @@ pub(crate) async fn signal(
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AppliedRecord> {
     let by = caller.actor();
-    operate(ops, caller, id, "signal", once, move |re, key| ToShim::Signal { re, signal, by, key }).await
+    apply(ops, caller, id, "signal", once, move |re, key| ToShim::Signal { re, signal, by, key }).await
 }
 
 pub(crate) async fn stdin(
@@ -136,8 +136,8 @@ pub(crate) async fn stdin(
     body: StdinBody,
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AppliedRecord> {
-    let (input, by) = (input(body)?, caller.actor());
-    operate(ops, caller, id, "stdin", once, move |re, key| ToShim::Input { re, input, by, key }).await
+    let (input, by) = (parse_input(body)?, caller.actor());
+    apply(ops, caller, id, "stdin", once, move |re, key| ToShim::Input { re, input, by, key }).await
 }
 
 pub(crate) async fn resize(
@@ -149,11 +149,11 @@ pub(crate) async fn resize(
 ) -> ApiResult<AppliedRecord> {
     facts::check_terminal_size(rows, cols)?;
     let by = caller.actor();
-    operate(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
+    apply(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
 }
 
 /// Sends a request to the shim of a running task that the caller controls.
-async fn operate(
+async fn apply(
     ops: &Arc<Ops>,
     caller: &Caller,
     id: &str,
@@ -162,23 +162,27 @@ async fn operate(
     request: impl FnOnce(u64, Option<Idempotency>) -> ToShim + Send + 'static,
 ) -> ApiResult<AppliedRecord> {
     caller.require_scope(CredentialScope::Run)?;
-    let task = ops.records.find_own(caller, id)?;
-    ops.records.warm(task).await?;
-    if open(ops, task)?.status == Status::Queued {
+    let task = ops.records.find_controlled_task(caller, id)?;
+    ops.records.load_task(task).await?;
+    if open_task(ops, task)?.status == Status::Queued {
         let refusal =
             Refusal::new(RefusalCode::TaskOver, "the task has not started").hint("to withdraw it: csn cancel");
         return Err(TaskRefusal::from(refusal).of_task(task));
     }
     let key = once.map(|once| once.digest(ops, caller, &format!("{operation} {task}"))).transpose()?;
-    Ok(AppliedRecord { seq: send(ops, task, move |re| request(re, key)).await? })
+    Ok(AppliedRecord { seq: send_to_shim(ops, task, move |re| request(re, key)).await? })
 }
 
 /// Sends a request to the shim. If the shim cannot be reached, the task may be ending: then that is the reply.
-async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim + Send + 'static) -> ApiResult<u64> {
-    match ops.registry.operate(task, request).await {
+async fn send_to_shim(
+    ops: &Arc<Ops>,
+    task: TaskId,
+    request: impl FnOnce(u64) -> ToShim + Send + 'static,
+) -> ApiResult<u64> {
+    match ops.registry.apply(task, request).await {
         Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
             ops.records.wait_for(task, SETTLE_TIMEOUT).await?;
-            open(ops, task)?;
+            open_task(ops, task)?;
             Err(refusal.into())
         }
         Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
@@ -187,7 +191,7 @@ async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim 
 }
 
 /// The state of a task that has not settled.
-fn open(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
+fn open_task(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
     let state = ops.records.state(task)?;
     match state.outcome() {
         None => Ok(state),

@@ -20,7 +20,7 @@ const DEFAULT_PAGE_ITEMS: usize = 100;
 const MAX_PAGE_ITEMS: usize = 500;
 
 /// A grant, with its text for people.
-fn shown(grant: Grant) -> GrantView {
+fn grant_view(grant: Grant) -> GrantView {
     let label = grant_label(&grant);
     GrantView { grant, label }
 }
@@ -44,14 +44,14 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> 
         let more = page.len() > limit;
         page.truncate(limit);
         let next = page.last().filter(|_| more).and_then(|g| g.id);
-        GrantPage { grants: page.into_iter().map(shown).collect(), next }
+        GrantPage { grants: page.into_iter().map(grant_view).collect(), next }
     };
     Ok(ops.commit.read_register(page).await?)
 }
 
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
     caller.require_scope(CredentialScope::Observe)?;
-    Ok(shown(find(ops, caller, id).await?))
+    Ok(grant_view(find_grant(ops, caller, id).await?))
 }
 
 /// Adds a grant; returns whether it is new or an equal one exists.
@@ -62,7 +62,7 @@ pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> Api
         crate::blocking(move || resolve_grant(&ops, &caller, body)).await??
     };
     match ops.commit.register(RegisterCommand::Grant(Box::new(grant))).await? {
-        RegisterReply::Grant { grant, new } => Ok((shown(*grant), new)),
+        RegisterReply::Grant { grant, new } => Ok((grant_view(*grant), new)),
         _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no grant").into()),
     }
 }
@@ -76,7 +76,7 @@ fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Gra
         _ => Err(bad("the grant contains text that looks like a secret".to_owned())),
     };
     let run_as = ops.run_as(caller.principal)?;
-    let directory = giving.directory.map(|d| place(ops, &run_as, &d)).transpose()?;
+    let directory = giving.directory.map(|d| grantable_directory(ops, &run_as, &d)).transpose()?;
     if let Some(session) = giving.session {
         let known = ops.roster.borrow().session(session).cloned();
         if known.is_none_or(|s| s.ended_at.is_some() || !caller.can_see(&ops.records.roster(), s.principal, Some(s.id)))
@@ -129,7 +129,7 @@ fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Gra
 }
 
 /// The real path of a directory for a grant. Directories that contain nearly everything are refused.
-fn place(ops: &Ops, run_as: &RunAs, directory: &str) -> ApiResult<String> {
+fn grantable_directory(ops: &Ops, run_as: &RunAs, directory: &str) -> ApiResult<String> {
     let bad = |what: &str| {
         let shown = DisplaySafe::bounded(directory, 300).to_string();
         TaskRefusal::from(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` {what}")))
@@ -156,38 +156,38 @@ fn place(ops: &Ops, run_as: &RunAs, directory: &str) -> ApiResult<String> {
 /// Confines the calls of a grant to what their risks need, from now on.
 pub(crate) async fn narrow(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
     let (principal, by) = (caller.principal, caller.actor());
-    change(ops, caller, id, |grant| RegisterCommand::Narrow { grant, principal, by }).await
+    change_grant(ops, caller, id, |grant| RegisterCommand::Narrow { grant, principal, by }).await
 }
 
 pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
     let (principal, by) = (caller.principal, caller.actor());
-    change(ops, caller, id, |grant| RegisterCommand::Revoke { grant, principal, by }).await
+    change_grant(ops, caller, id, |grant| RegisterCommand::Revoke { grant, principal, by }).await
 }
 
-async fn change(
+async fn change_grant(
     ops: &Arc<Ops>,
     caller: &Caller,
     id: &str,
     wish: impl FnOnce(GrantId) -> RegisterCommand,
 ) -> ApiResult<GrantView> {
     caller.require_scope(CredentialScope::Approve)?;
-    let grant = find(ops, caller, id).await?.id.ok_or_else(|| unknown(id))?;
+    let grant = find_grant(ops, caller, id).await?.id.ok_or_else(|| unknown_grant(id))?;
     match ops.commit.register(wish(grant)).await? {
-        RegisterReply::Grant { grant, .. } => Ok(shown(*grant)),
-        _ => Err(unknown(id).into()),
+        RegisterReply::Grant { grant, .. } => Ok(grant_view(*grant)),
+        _ => Err(unknown_grant(id).into()),
     }
 }
 
-fn unknown(id: &str) -> Refusal {
+fn unknown_grant(id: &str) -> Refusal {
     let shown = DisplaySafe::bounded(id, 60);
     Refusal::new(RefusalCode::NotFound, format!("there is no grant {shown}")).hint("`csn grants list` shows all grants")
 }
 
 /// Finds a grant by its id or an unambiguous prefix.
-async fn find(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
+async fn find_grant(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
     let prefix = if id.starts_with("gr_") { id.to_owned() } else { format!("gr_{id}") };
     if prefix.len() < 7 {
-        return Err(unknown(id).into());
+        return Err(unknown_grant(id).into());
     }
     let seen = {
         let (ops, caller) = (Arc::clone(ops), caller.clone());
@@ -211,7 +211,7 @@ async fn find(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
         .await?;
     match &found[..] {
         [one] => Ok(one.clone()),
-        [] => Err(unknown(id).into()),
+        [] => Err(unknown_grant(id).into()),
         _ => {
             Err(Refusal::new(RefusalCode::AmbiguousId, "several grants begin with this id; use more characters").into())
         }

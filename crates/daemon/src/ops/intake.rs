@@ -43,15 +43,15 @@ pub(crate) async fn ask(
     caller.require_scope(CredentialScope::Run)?;
     let idempotency = once.map(|once| once.digest(ops, caller, "POST /tasks")).transpose()?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(MAX_WAIT));
-    let asking = considered(ops, caller, request, idempotency).await?;
+    let asking = prepare(ops, caller, request, idempotency).await?;
     let asked = commit_ask(ops, asking).await?;
-    if asked.state.is_none() && ops.records.find(caller, &asked.task.to_string()).is_err() {
+    if asked.state.is_none() && ops.records.find_task(caller, &asked.task.to_string()).is_err() {
         let refusal = Refusal::new(RefusalCode::IdempotencyConflict, "this Idempotency-Key was used by another caller");
         return Err(refusal.hint("use a new key for a new request").into());
     }
     let replayed = asked.state.is_none() && !asked.joined;
     if let Some(state) = &asked.state {
-        ops.records.begin(state);
+        ops.records.cache_new_task(state);
     }
     let task = match (wait, asked.state) {
         (Some(wait), _) => ops.records.wait_for(asked.task, wait).await?,
@@ -59,17 +59,17 @@ pub(crate) async fn ask(
         (None, None) => ops.records.state(asked.task)?,
     };
     if let (true, Some(Outcome::Denied { reason })) = (replayed, task.outcome()) {
-        return Err(denied_before(reason).of_task(asked.task));
+        return Err(replayed_denial(reason).of_task(asked.task));
     }
-    let output = if wait.is_some() && task.settled() { Some(output::bounded(ops, &task)?) } else { None };
+    let output = if wait.is_some() && task.settled() { Some(output::bounded_output(ops, &task)?) } else { None };
     Ok(AskedTask { answer: AskResponse { task, output }, replayed })
 }
 
 /// The verdict that a request would get now. Records and runs nothing.
 pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> ApiResult<CheckResponse> {
     caller.require_scope(CredentialScope::Observe)?;
-    let asking = considered(ops, caller, request, None).await?;
-    let (_, assessment) = judged(ops, asking).await?;
+    let asking = prepare(ops, caller, request, None).await?;
+    let (_, assessment) = judge(ops, asking).await?;
     let refusal = match &assessment.verdict {
         Verdict::Deny(refusal) => Some(refusal.clone()),
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
@@ -84,7 +84,7 @@ pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> 
 }
 
 /// Judges a request with the grants of this moment.
-pub(super) async fn judged(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Box<AskCall>, Assessment)> {
+pub(super) async fn judge(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Box<AskCall>, Assessment)> {
     let gate = Arc::clone(&ops.gate);
     let judged = ops.commit.read_register(move |register| {
         let session = asking.requester.session.and_then(|s| register.roster.session(s)).map(|s| &**s);
@@ -106,18 +106,18 @@ pub(crate) async fn commit_ask(ops: &Ops, asking: AskCall) -> ApiResult<AskOutco
 }
 
 /// The reply to a repeated request that was denied.
-fn denied_before(reason: &DenialReason) -> TaskRefusal {
+fn replayed_denial(reason: &DenialReason) -> TaskRefusal {
     Refusal::new(reason.code(), format!("a request with the same Idempotency-Key was denied: {reason}")).into()
 }
 
 /// Prepares a request on a blocking thread, once its principal has a slot for that.
-pub(crate) async fn considered(
+pub(crate) async fn prepare(
     ops: &Arc<Ops>,
     caller: &Caller,
     request: Request,
     idempotency: Option<Idempotency>,
 ) -> ApiResult<AskCall> {
-    let _turn = ops.turn(caller.principal).await;
+    let _turn = ops.acquire_lookup_slot(caller.principal).await;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || prepare_request(&ops, &caller, request, idempotency)).await?
 }
@@ -131,7 +131,7 @@ fn prepare_request(
 ) -> ApiResult<AskCall> {
     tools::check_requestable(request.tool)?;
     refuse_placeholders(&request)?;
-    bound_labels(&request.labels)?;
+    check_labels(&request.labels)?;
     if caller.kind == CredentialKind::Agent && request.mode == Mode::Pty && request.rationale.is_none() {
         return Err(Refusal::new(
             RefusalCode::BadRequest,
@@ -146,23 +146,23 @@ fn prepare_request(
         // The home that an agent names does not count: the request is judged by the user that it runs as.
         request.args.inherit.insert("HOME".to_owned(), home.clone());
     }
-    let session = sessions::of_request(ops, caller, &mut request)?;
-    work_beside_the_file(&mut request);
+    let session = sessions::session_of_request(ops, caller, &mut request)?;
+    default_to_file_directory(&mut request);
     facts::apply_limits(&mut request, &ops.config, caller.kind)?;
     let prepared = facts::prepare(&request, &ops.key, &run_as)?;
     let (session, opens) = match session {
         Some(session) => (session, None),
         None => {
-            let (session, new) = sessions::implicit(ops, caller, &prepared.facts);
+            let (session, new) = sessions::implicit_session(ops, caller, &prepared.facts);
             (Arc::clone(&session), new.then(|| Box::new((*session).clone())))
         }
     };
     request.session_id = Some(session.id);
-    asking(ops, caller, request, prepared, &session, opens, idempotency)
+    build_ask_call(ops, caller, request, prepared, &session, opens, idempotency)
 }
 
 /// A file tool with an absolute path works in the directory of its file, unless the request names another.
-fn work_beside_the_file(request: &mut Request) {
+fn default_to_file_directory(request: &mut Request) {
     let args = &mut request.args;
     if request.tool.is_builtin() && args.cwd.is_none() {
         let file = args.path.as_deref().map(Path::new).filter(|path| path.is_absolute());
@@ -171,7 +171,7 @@ fn work_beside_the_file(request: &mut Request) {
 }
 
 /// Labels must be few and short, with plain names.
-fn bound_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/".contains(&b);
     let bad = labels.len() > MAX_LABELS
         || labels.iter().any(|(name, value)| {
@@ -188,29 +188,29 @@ fn bound_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
 }
 
 /// The texts of a request that are run or passed to what runs.
-fn secret_sources(request: &Request) -> impl Iterator<Item = &str> {
+fn executed_texts(request: &Request) -> impl Iterator<Item = &str> {
     let args = &request.args;
     args.command.iter().chain(args.argv.iter().flatten()).chain(args.env.values()).map(String::as_str)
 }
 
 /// Placeholders are only for reading. `edit_file` alone can restore their secrets, if `old` contains them too.
 fn refuse_placeholders(request: &Request) -> Result<(), Refusal> {
-    if let Some(placeholder) = secret_sources(request).find_map(countersign_redact::placeholder) {
-        return Err(no_placeholder(placeholder, "a command"));
+    if let Some(placeholder) = executed_texts(request).find_map(countersign_redact::placeholder) {
+        return Err(placeholder_refusal(placeholder, "a command"));
     }
     let args = &request.args;
     if let Some(placeholder) = args.content.as_deref().and_then(countersign_redact::placeholder) {
-        return Err(no_placeholder(placeholder, "a file"));
+        return Err(placeholder_refusal(placeholder, "a file"));
     }
     let (old, new) = (args.old.as_deref().unwrap_or_default(), args.new.as_deref().unwrap_or_default());
     match countersign_redact::placeholders(new).find(|p| !old.contains(p)) {
-        Some(placeholder) => Err(no_placeholder(placeholder, "`new`, unless `old` contains it too")),
+        Some(placeholder) => Err(placeholder_refusal(placeholder, "`new`, unless `old` contains it too")),
         None => Ok(()),
     }
 }
 
 /// A placeholder stands for a secret that only the daemon knows: a command would get the placeholder itself.
-pub(crate) fn no_placeholder(placeholder: &str, place: &str) -> Refusal {
+pub(crate) fn placeholder_refusal(placeholder: &str, place: &str) -> Refusal {
     Refusal::new(
         RefusalCode::PlaceholderInText,
         format!("{placeholder} stands for a redacted secret and cannot be used in {place}"),
@@ -219,7 +219,7 @@ pub(crate) fn no_placeholder(placeholder: &str, place: &str) -> Refusal {
 }
 
 /// A request with all its texts redacted.
-pub(crate) fn asking(
+pub(crate) fn build_ask_call(
     ops: &Ops,
     caller: &Caller,
     request: Request,
@@ -254,7 +254,7 @@ pub(crate) fn asking(
     let workspace = match request.workspace.as_deref() {
         Some(path) => {
             let user = prepared.user.as_ref();
-            Some(with_user_ids(user, || crate::receipts::publish::workspace(path, user))??)
+            Some(with_user_ids(user, || crate::receipts::publish::resolve_workspace(path, user))??)
         }
         None => None,
     };
@@ -265,7 +265,7 @@ pub(crate) fn asking(
     let display = match (&request.args.command, &request.args.argv) {
         (Some(text), _) => whole(text),
         (None, Some(argv)) => whole(&argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
-        (None, None) if request.tool.is_builtin() => whole(&work(&request)),
+        (None, None) if request.tool.is_builtin() => whole(&describe_file_work(&request)),
         (None, None) => whole(&format!("Let this session read {}?", prepared.facts.cwd.resolved)),
     };
     let texts = CleanTexts::from_request(&request, &prepared, &mask, &display);
@@ -298,7 +298,7 @@ pub(crate) fn asking(
 }
 
 /// The work of a file tool, for people: removed and added lines.
-fn work(request: &Request) -> String {
+fn describe_file_work(request: &Request) -> String {
     let args = &request.args;
     let path = quoted(args.path.as_deref().unwrap_or_default());
     let mut out = format!("{} {path}", request.tool.as_str());

@@ -29,8 +29,8 @@ pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
         tcp,
         degraded: ops.gate.degraded.clone(),
         reading_only: ops.reading_only.why().map(str::to_owned),
-        receipts: ops.sealing.borrow().trouble(),
-        shutdown: ops.last_steps.borrow().clone(),
+        receipts: ops.sealing.borrow().problem(),
+        shutdown: ops.shutdown_steps.borrow().clone(),
         started_at: ops.started_at,
     })
 }
@@ -52,7 +52,7 @@ pub(crate) async fn gc(ops: &Arc<Ops>, caller: &Caller, body: GcBody) -> ApiResu
     let mut rule = ops.config.retention.clone();
     rule.days = body.older_than_days.unwrap_or(rule.days);
     rule.bytes = body.keep_bytes.unwrap_or(rule.bytes);
-    Ok(retention::tidy(ops, rule, body.dry_run).await?)
+    Ok(retention::run_once(ops, rule, body.dry_run).await?)
 }
 
 /// Rebuilds the index over the decisions.
@@ -64,7 +64,7 @@ pub(crate) async fn rebuild(ops: &Ops, caller: &Caller, body: RebuildBody) -> Ap
 }
 
 /// The conditions for being ready, each with its problem. Public.
-pub(crate) fn ready(ops: &Ops) -> Readiness {
+pub(crate) fn readiness(ops: &Ops) -> Readiness {
     let checks = checks(ops).map(|(name, why)| (name, why.map(|why| text_by_shape(&why).into_inner())));
     let failing = checks.iter().find_map(|(name, why)| Some(format!("{name}: {}", why.as_ref()?)));
     let said = |why: Option<String>| why.unwrap_or_else(|| "ok".to_owned());
@@ -77,12 +77,12 @@ pub(crate) fn ready(ops: &Ops) -> Readiness {
 
 fn checks(ops: &Ops) -> [(&'static str, Option<String>); 5] {
     let state = *ops.state.borrow();
-    let ledger = match (ops.reading_only.why(), ops.records.ledger(|r| r.head())) {
+    let ledger = match (ops.reading_only.why(), ops.records.read_ledger(|r| r.head())) {
         (Some(why), _) => Some(why.to_owned()),
         (None, Err(e)) => Some(e.to_string()),
         (None, Ok(_)) => None,
     };
-    let looked_for = ops.registry.looked_for.load(Ordering::Relaxed);
+    let looked_for = ops.registry.unfound_shims.load(Ordering::Relaxed);
     let recovery = match (state, looked_for) {
         (DaemonState::Boot | DaemonState::Recovering, _) => Some("not done yet".to_owned()),
         (_, 0) => None,

@@ -70,26 +70,26 @@ pub(crate) struct Ops {
     /// Sessions and credentials, as of the last commit.
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
     /// The number of decisions in the ledger.
-    pub(crate) head: watch::Receiver<i64>,
+    pub(crate) decision_count: watch::Receiver<i64>,
     /// Why the ledger cannot be used, if so: then nothing is decided, and the records can only be read.
     pub(crate) reading_only: Arc<ReadOnlyState>,
     /// The loopback address that the daemon listens on, if any.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<DaemonState>,
     /// Held during retention: one run at a time.
-    pub(crate) tidying: tokio::sync::Mutex<()>,
+    pub(crate) retention_lock: tokio::sync::Mutex<()>,
     /// Limits the concurrent fact look-ups of each principal.
-    pub(crate) turns: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
+    pub(crate) lookup_slots: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
     /// The sealer, and its state.
     pub(crate) sealer: SealerHandle,
     pub(crate) sealing: watch::Receiver<SealingState>,
     /// Why the daemon is in its state, and the steps of its shutdown so far.
     pub(crate) reason: watch::Sender<Option<Text>>,
-    pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
+    pub(crate) shutdown_steps: watch::Sender<Vec<ShutdownStep>>,
     pub(crate) stop: Notify,
     pub(crate) stop_tasks: AtomicBool,
     pub(crate) started_at: Timestamp,
-    pub(crate) recognised: KnownPeople,
+    pub(crate) known_people: KnownPeople,
     pub(crate) tickets: Tickets,
     pub(crate) descriptors: Arc<DescriptorReserve>,
 }
@@ -105,7 +105,7 @@ pub(crate) struct OpsParts {
     pub(crate) registry: Arc<ShimRegistry>,
     pub(crate) commit: CommitHandle,
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    pub(crate) head: watch::Receiver<i64>,
+    pub(crate) decision_count: watch::Receiver<i64>,
     pub(crate) reading_only: Arc<ReadOnlyState>,
     pub(crate) sealer: SealerHandle,
     pub(crate) sealing: watch::Receiver<SealingState>,
@@ -113,7 +113,9 @@ pub(crate) struct OpsParts {
 
 impl Ops {
     pub(crate) fn new(parts: OpsParts) -> Self {
-        let OpsParts { home, config, gate, users, socket, records, registry, commit, roster, head, .. } = parts;
+        let OpsParts {
+            home, config, gate, users, socket, records, registry, commit, roster, decision_count: head, ..
+        } = parts;
         Self {
             key: gate.key.clone(),
             stop_tasks: AtomicBool::new(config.shutdown.tasks == TasksAtStop::Stop),
@@ -126,30 +128,30 @@ impl Ops {
             registry,
             commit,
             roster,
-            head,
+            decision_count: head,
             reading_only: parts.reading_only,
             sealer: parts.sealer,
             sealing: parts.sealing,
             tcp: tokio::sync::Mutex::default(),
             state: watch::Sender::new(DaemonState::Boot),
-            tidying: tokio::sync::Mutex::new(()),
-            turns: std::sync::Mutex::default(),
+            retention_lock: tokio::sync::Mutex::new(()),
+            lookup_slots: std::sync::Mutex::default(),
             reason: watch::Sender::new(None),
-            last_steps: watch::Sender::new(Vec::new()),
+            shutdown_steps: watch::Sender::new(Vec::new()),
             stop: Notify::new(),
             started_at: clock::now(),
-            recognised: KnownPeople::default(),
+            known_people: KnownPeople::default(),
             tickets: Tickets::default(),
             descriptors: DescriptorReserve::reserve(),
         }
     }
 
     /// Changes the daemon's state, reports it and records it.
-    pub(crate) fn enter(&self, state: DaemonState, reason: Option<Text>) {
+    pub(crate) fn enter_state(&self, state: DaemonState, reason: Option<Text>) {
         service::notify_state(state);
         self.state.send_replace(state);
         self.reason.send_replace(reason.clone());
-        let boot = (state == DaemonState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
+        let boot = (state == DaemonState::Boot).then(recovery::boot_id).flatten().map(|b| text_by_shape(&b));
         self.commit.send_event(DeskEvent::DaemonState { state, reason, boot });
     }
 
@@ -165,9 +167,12 @@ impl Ops {
     }
 
     /// Waits for a slot to look up facts, so that no principal takes all of them.
-    pub(crate) async fn turn(&self, principal: PrincipalId) -> Option<tokio::sync::OwnedSemaphorePermit> {
+    pub(crate) async fn acquire_lookup_slot(
+        &self,
+        principal: PrincipalId,
+    ) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let turns = {
-            let mut turns = crate::lock(&self.turns);
+            let mut turns = crate::lock(&self.lookup_slots);
             Arc::clone(
                 turns
                     .entry(principal)
@@ -178,18 +183,18 @@ impl Ops {
     }
 
     /// Adds a user of the machine as a principal, if it is none yet.
-    pub(crate) async fn welcome(&self, user: TaskUser) -> Result<(), Refusal> {
+    pub(crate) async fn add_user(&self, user: TaskUser) -> Result<(), Refusal> {
         let wish = RegisterCommand::AddUser { uid: user.uid, name: text_by_shape(&user.name) };
         self.commit.register(wish).await.map(drop)
     }
 
     /// Waits for at most this time until every settled task has its receipt.
-    pub(crate) async fn sealed_so_far(&self, timeout: Duration) {
+    pub(crate) async fn wait_for_receipts(&self, timeout: Duration) {
         let _ = tokio::time::timeout(timeout, self.sealer.barrier()).await;
     }
 
     /// Waits until the commit loop has processed all earlier calls; returns the tasks that run.
-    pub(crate) async fn settled_so_far(&self) -> Vec<TaskId> {
+    pub(crate) async fn wait_for_commits(&self) -> Vec<TaskId> {
         self.commit.barrier().await.unwrap_or_default()
     }
 }

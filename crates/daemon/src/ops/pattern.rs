@@ -67,28 +67,28 @@ pub(crate) struct OutputSketch {
     pub(crate) first: Option<u64>,
     pub(crate) last: Option<u64>,
     /// The pattern may occur in it.
-    pub(crate) promising: bool,
+    pub(crate) may_match: bool,
 }
 
 impl OutputSketch {
-    pub(crate) fn at(pattern: &SearchPattern, bytes: &[u8]) -> Self {
+    pub(crate) fn scan(pattern: &SearchPattern, bytes: &[u8]) -> Self {
         Self {
             len: bytes.len() as u64,
             lines: memchr::memchr_iter(b'\n', bytes).count() as u64,
             first: memchr::memchr(b'\n', bytes).map(|n| n as u64 + 1),
             last: memchr::memrchr(b'\n', bytes).map(|n| n as u64 + 1),
-            promising: pattern.find(bytes, 0).is_some(),
+            may_match: pattern.find(bytes, 0).is_some(),
         }
     }
 
     /// This stretch and the next one together. The caller must check the line across their border.
-    pub(crate) fn and(self, next: Self) -> Self {
+    pub(crate) fn join(self, next: Self) -> Self {
         Self {
             len: self.len + next.len,
             lines: self.lines + next.lines,
             first: self.first.or(next.first.map(|n| self.len + n)),
             last: next.last.map(|n| self.len + n).or(self.last),
-            promising: self.promising || next.promising,
+            may_match: self.may_match || next.may_match,
         }
     }
 }
@@ -113,22 +113,22 @@ pub(crate) struct SearchPosition {
     /// The number of the line that begins or continues here; 0 if it is unknown.
     pub(crate) line: u64,
     /// How much of that line has been searched.
-    pub(crate) into: u64,
+    pub(crate) searched_bytes: u64,
 }
 
 pub(crate) struct Search<'p> {
     pattern: &'p SearchPattern,
     context: usize,
-    most: usize,
+    max_matches: usize,
     found: Vec<PatternMatch>,
     /// The previous lines, for context.
     recent: VecDeque<Vec<u8>>,
     /// Matches that still need lines after them: index and number of lines.
     open: VecDeque<(usize, usize)>,
-    place: SearchPosition,
+    position: SearchPosition,
     /// The pattern matches across line ends. From here on lines are searched one by one; otherwise each match would run
     /// to the end of the text.
-    runs_over: bool,
+    crosses_lines: bool,
     /// The last match has been found: its line is completed and the lines after it are collected, but nothing more is
     /// searched.
     full: Option<SearchPosition>,
@@ -139,12 +139,12 @@ impl<'p> Search<'p> {
         Self {
             pattern,
             context,
-            most: most.max(1),
+            max_matches: most.max(1),
             found: Vec::new(),
             recent: VecDeque::new(),
             open: VecDeque::new(),
-            place: from,
-            runs_over: false,
+            position: from,
+            crosses_lines: false,
             full: None,
         }
     }
@@ -154,8 +154,8 @@ impl<'p> Search<'p> {
     }
 
     /// The position of the next byte.
-    pub(crate) fn place(&self) -> SearchPosition {
-        self.place
+    pub(crate) fn position(&self) -> SearchPosition {
+        self.position
     }
 
     /// Whether nothing more is needed.
@@ -164,21 +164,21 @@ impl<'p> Search<'p> {
     }
 
     /// Whether stretches without a match may be skipped without splitting them into lines.
-    pub(crate) fn may_pass(&self) -> bool {
-        self.context == 0 && self.full.is_none() && self.place.into == 0
+    pub(crate) fn can_skip(&self) -> bool {
+        self.context == 0 && self.full.is_none() && self.position.searched_bytes == 0
     }
 
     /// Skips lines without a match, given their length and number.
-    pub(crate) fn pass_over(&mut self, bytes: u64, lines: u64) {
-        self.place.offset += bytes;
-        if self.place.line > 0 {
-            self.place.line += lines;
+    pub(crate) fn skip_counted(&mut self, bytes: u64, lines: u64) {
+        self.position.offset += bytes;
+        if self.position.line > 0 {
+            self.position.line += lines;
         }
     }
 
     /// Continues after a gap, where line numbers are unknown.
-    pub(crate) fn jump(&mut self, offset: u64) {
-        self.place = SearchPosition { offset, line: 0, into: 0 };
+    pub(crate) fn continue_after_gap(&mut self, offset: u64) {
+        self.position = SearchPosition { offset, line: 0, searched_bytes: 0 };
         self.recent.clear();
         self.open.clear();
     }
@@ -201,71 +201,73 @@ impl<'p> Search<'p> {
 
     /// Advances by one line, or directly to the next matching line if no context is being collected.
     fn step(&mut self, bytes: &[u8]) -> usize {
-        if self.open.is_empty() && self.full.is_none() && !self.runs_over && self.place.into == 0 {
+        if self.open.is_empty() && self.full.is_none() && !self.crosses_lines && self.position.searched_bytes == 0 {
             let skip = match self.pattern.find(bytes, 0) {
                 None => bytes.len(),
                 Some((at, len)) if memchr::memchr(b'\n', &bytes[at..at + len]).is_some() => {
-                    self.runs_over = true;
+                    self.crosses_lines = true;
                     0
                 }
                 Some((at, _)) => memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |n| n + 1),
             };
             if skip > 0 {
-                self.skip(&bytes[..skip]);
+                self.skip_lines(&bytes[..skip]);
                 return skip;
             }
         }
         let end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |n| n + 1);
-        self.line(&bytes[..end]);
+        self.search_line(&bytes[..end]);
         end
     }
 
     /// Counts lines without a match, and remembers the last of them.
-    fn skip(&mut self, lines: &[u8]) {
+    fn skip_lines(&mut self, lines: &[u8]) {
         if self.context > 0 {
             let mut start = lines.len();
             for _ in 0..=self.context {
                 start = memchr::memrchr(b'\n', &lines[..start.saturating_sub(1)]).map_or(0, |n| n + 1);
             }
             for line in lines[start..].split_inclusive(|b| *b == b'\n') {
-                self.remember(line);
+                self.remember_line(line);
             }
         }
-        self.pass(lines);
+        self.advance(lines);
     }
 
-    fn pass(&mut self, bytes: &[u8]) {
-        self.place.offset += bytes.len() as u64;
-        if self.place.line > 0 {
-            self.place.line += memchr::memchr_iter(b'\n', bytes).count() as u64;
+    fn advance(&mut self, bytes: &[u8]) {
+        self.position.offset += bytes.len() as u64;
+        if self.position.line > 0 {
+            self.position.line += memchr::memchr_iter(b'\n', bytes).count() as u64;
         }
     }
 
-    fn remember(&mut self, line: &[u8]) {
-        self.recent.push_back(shortened(line, 0).to_vec());
+    fn remember_line(&mut self, line: &[u8]) {
+        self.recent.push_back(shorten_line(line, 0).to_vec());
         if self.recent.len() > self.context {
             self.recent.pop_front();
         }
     }
 
-    fn line(&mut self, line: &[u8]) {
+    fn search_line(&mut self, line: &[u8]) {
         let body = line.strip_suffix(b"\n").unwrap_or(line);
         for (index, wanted) in &mut self.open {
-            self.found[*index].after.push(shortened(body, 0).to_vec());
+            self.found[*index].after.push(shorten_line(body, 0).to_vec());
             *wanted -= 1;
         }
         self.open.retain(|(_, wanted)| *wanted > 0);
-        let mut from = usize::try_from(std::mem::take(&mut self.place.into)).unwrap_or(usize::MAX).min(body.len() + 1);
+        let mut from = usize::try_from(std::mem::take(&mut self.position.searched_bytes))
+            .unwrap_or(usize::MAX)
+            .min(body.len() + 1);
         while self.full.is_none()
             && from <= body.len()
             && let Some((at, len)) = self.pattern.find(body, from)
         {
             self.found.push(PatternMatch {
-                offset: self.place.offset + at as u64,
+                offset: self.position.offset + at as u64,
                 length: len as u64,
-                line: Some(self.place.line).filter(|n| *n > 0),
-                line_offset: self.place.offset,
-                excerpt: shortened(body, at).to_vec(),
+                line: Some(self.position.line).filter(|n| *n > 0),
+                line_offset: self.position.offset,
+                excerpt: shorten_line(body, at).to_vec(),
                 before: self.recent.iter().cloned().collect(),
                 after: Vec::new(),
             });
@@ -274,19 +276,19 @@ impl<'p> Search<'p> {
             }
             // An empty match must not be found again at the same position.
             from = at + len.max(1);
-            if self.found.len() == self.most {
-                self.full = Some(SearchPosition { into: from as u64, ..self.place });
+            if self.found.len() == self.max_matches {
+                self.full = Some(SearchPosition { searched_bytes: from as u64, ..self.position });
             }
         }
         if self.context > 0 {
-            self.remember(line);
+            self.remember_line(line);
         }
-        self.pass(line);
+        self.advance(line);
     }
 
     /// Stops because time is up.
     pub(crate) fn stop(&mut self) {
-        self.full.get_or_insert(self.place);
+        self.full.get_or_insert(self.position);
         self.open.clear();
     }
 
@@ -297,7 +299,7 @@ impl<'p> Search<'p> {
 }
 
 /// The part of a line that is shown: around `at`, in whole characters if it is text.
-fn shortened(line: &[u8], at: usize) -> &[u8] {
+fn shorten_line(line: &[u8], at: usize) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     if line.len() <= MAX_EXCERPT_BYTES {
         return line;
@@ -318,7 +320,7 @@ mod tests {
 
     /// Feeds `text` in pieces and returns offset and line of every match, over as many searches as needed.
     fn all(pattern: &SearchPattern, text: &[u8], piece: usize, most: usize) -> Vec<(u64, Option<u64>)> {
-        let (mut found, mut from) = (Vec::new(), SearchPosition { offset: 0, line: 1, into: 0 });
+        let (mut found, mut from) = (Vec::new(), SearchPosition { offset: 0, line: 1, searched_bytes: 0 });
         loop {
             let mut search = Search::new(pattern, 0, most, from);
             let mut held = Vec::new();
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_match_once_for_every_cut_and_every_page() {
+    fn every_match_is_found_once_for_every_piece_and_page_size() {
         let text = b"one\ntwo one one\n\nthree\nxonex\noneone".as_slice();
         let expect = [(0, Some(1)), (8, Some(2)), (12, Some(2)), (24, Some(5)), (29, Some(6)), (32, Some(6))];
         for regex in [false, true] {
@@ -354,9 +356,9 @@ mod tests {
     }
 
     #[test]
-    fn context_is_the_lines_around_it() {
+    fn a_match_comes_with_the_lines_around_it() {
         let pattern = SearchPattern::new("C", false, true).unwrap();
-        let mut search = Search::new(&pattern, 2, 10, SearchPosition { offset: 0, line: 1, into: 0 });
+        let mut search = Search::new(&pattern, 2, 10, SearchPosition { offset: 0, line: 1, searched_bytes: 0 });
         search.feed(b"a\nb\nc\nd\ne\nf\n", true);
         let (found, next) = search.finish();
         let text = |lines: &[Vec<u8>]| lines.iter().map(|l| String::from_utf8(l.clone()).unwrap()).collect::<Vec<_>>();
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_stays_within_its_line_and_empty_ones_end() {
+    fn a_match_stays_within_its_line_and_empty_matches_terminate() {
         let pattern = SearchPattern::new(r"a\s+b", true, false).unwrap();
         assert_eq!(all(&pattern, b"a\nb\na b\n", 100, 5), [(4, Some(3))]);
         // Linear, although every line matches up to the end of the text.
@@ -389,11 +391,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_searched_in_bounded_parts() {
+    fn an_endless_line_is_searched_in_bounded_parts() {
         let mut text = vec![b'x'; MAX_LINE_BYTES + 10];
         text.extend_from_slice(b"needle");
         let pattern = SearchPattern::new("needle", false, false).unwrap();
-        let mut search = Search::new(&pattern, 1, 1, SearchPosition { offset: 0, line: 1, into: 0 });
+        let mut search = Search::new(&pattern, 1, 1, SearchPosition { offset: 0, line: 1, searched_bytes: 0 });
         let used = search.feed(&text[..MAX_LINE_BYTES], false);
         assert_eq!(used, MAX_LINE_BYTES);
         search.feed(&text[used..], true);

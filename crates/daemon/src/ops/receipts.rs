@@ -26,12 +26,12 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -
     caller.require_scope(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     // Include the tasks that have just settled.
-    ops.sealed_so_far(SEALING_TIMEOUT).await;
+    ops.wait_for_receipts(SEALING_TIMEOUT).await;
     let (mut found, mut before, mut more) = (Vec::new(), query.cursor.unwrap_or(u64::MAX), false);
     let roster = ops.records.roster();
     // Receipts that the caller may not see are skipped without a trace.
     'pages: loop {
-        let page = ops.records.ledger(|r| r.receipts_before(caller.principal, before, RECEIPTS_PER_READ))?;
+        let page = ops.records.read_ledger(|r| r.receipts_before(caller.principal, before, RECEIPTS_PER_READ))?;
         let Some((last, _)) = page.last() else { break };
         before = last.number;
         for (signed, session) in page {
@@ -46,11 +46,11 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -
         }
     }
     let next = found.last().filter(|_| more).map(|signed: &SignedReceipt| DecimalCount(signed.number));
-    let failing = ops.sealing.borrow().trouble();
-    Ok(ReceiptPage { receipts: found.iter().filter_map(row).collect(), next, failing })
+    let failing = ops.sealing.borrow().problem();
+    Ok(ReceiptPage { receipts: found.iter().filter_map(receipt_row).collect(), next, failing })
 }
 
-fn row(signed: &SignedReceipt) -> Option<ReceiptRow> {
+fn receipt_row(signed: &SignedReceipt) -> Option<ReceiptRow> {
     let statement: Statement = serde_json::from_str(&signed.payload).ok()?;
     let receipt = statement.predicate;
     Some(ReceiptRow {
@@ -68,18 +68,18 @@ fn row(signed: &SignedReceipt) -> Option<ReceiptRow> {
 }
 
 /// The envelope of a receipt as it was signed, by its task, its own id or its number.
-pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Envelope> {
+pub(crate) async fn envelope(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Envelope> {
     caller.require_scope(CredentialScope::Observe)?;
-    let task = match named(ops, id)? {
+    let task = match task_of_named_receipt(ops, id)? {
         // A receipt that the caller may not see does not exist for it, and its task is not named.
-        Some(task) => ops.records.find(caller, &task.to_string()).map_err(|_| no_receipt(id))?,
-        None => ops.records.find(caller, id)?,
+        Some(task) => ops.records.find_task(caller, &task.to_string()).map_err(|_| no_receipt(id))?,
+        None => ops.records.find_task(caller, id)?,
     };
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0)).min(MAX_WAIT);
-    if let Some(signed) = sealed(ops, task, wait).await? {
+    if let Some(signed) = wait_for_receipt(ops, task, wait).await? {
         return Ok(signed.envelope());
     }
-    let hint = match ops.sealing.borrow().trouble() {
+    let hint = match ops.sealing.borrow().problem() {
         None => "a task gets its receipt a moment after it has settled".to_owned(),
         Some(why) => format!("receipts: {why}"),
     };
@@ -88,11 +88,11 @@ pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Wa
 }
 
 /// The task of a receipt that is named by its own id or number.
-fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
+fn task_of_named_receipt(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
     let signed = match (text.parse(), text.parse::<u64>()) {
-        (Ok(receipt), _) => ops.records.ledger(|r| r.receipt_named(receipt))?,
+        (Ok(receipt), _) => ops.records.read_ledger(|r| r.receipt_named(receipt))?,
         // Ids are longer.
-        (_, Ok(number)) if text.len() < 10 => ops.records.ledger(|r| r.receipt(number))?,
+        (_, Ok(number)) if text.len() < 10 => ops.records.read_ledger(|r| r.receipt(number))?,
         _ if text.starts_with("rc_") => None,
         _ => return Ok(None),
     };
@@ -108,15 +108,15 @@ fn no_receipt(text: &str) -> Refusal {
 }
 
 /// A task's receipt, once it has one.
-async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<SignedReceipt>> {
+async fn wait_for_receipt(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<SignedReceipt>> {
     if !wait.is_zero() {
         // The caller waits, so do not wait for more tasks to batch.
-        ops.sealed_so_far(wait.min(SEALING_TIMEOUT)).await;
+        ops.wait_for_receipts(wait.min(SEALING_TIMEOUT)).await;
     }
     let mut notifications = ops.registry.subscribe(task);
     let there = async {
         loop {
-            if let Some(signed) = ops.records.ledger(|r| r.receipt_of(task))? {
+            if let Some(signed) = ops.records.read_ledger(|r| r.receipt_of(task))? {
                 return Ok(Some(signed));
             }
             if notifications.changed().await.is_err() {
@@ -126,28 +126,28 @@ async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Optio
     };
     let found = match tokio::time::timeout(wait, there).await {
         Ok(found) => found,
-        Err(_) => Ok(ops.records.ledger(|r| r.receipt_of(task))?),
+        Err(_) => Ok(ops.records.read_ledger(|r| r.receipt_of(task))?),
     };
     if found.as_ref().is_ok_and(Option::is_some) {
-        ops.registry.unlist(task);
+        ops.registry.forget_task(task);
     }
     found
 }
 
-fn busy() -> Refusal {
+fn sealer_busy() -> Refusal {
     Refusal::new(RefusalCode::SealerUnavailable, "the sealer is busy").hint("try again in a moment")
 }
 
 /// A signed ledger head: stored elsewhere, it proves later that no earlier entry was removed.
-pub(crate) async fn head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
+pub(crate) async fn signed_head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
     caller.require_scope(CredentialScope::Admin)?;
-    Ok(tokio::time::timeout(SIGNING_TIMEOUT, ops.sealer.head()).await.map_err(|_| busy())??)
+    Ok(tokio::time::timeout(SIGNING_TIMEOUT, ops.sealer.signed_head()).await.map_err(|_| sealer_busy())??)
 }
 
 /// Every key that receipts were signed with, oldest first.
 pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
     caller.require_scope(CredentialScope::Observe)?;
-    let keys = ops.records.ledger(LedgerReader::keys)?;
+    let keys = ops.records.read_ledger(LedgerReader::keys)?;
     let last = keys.len().saturating_sub(1);
     let view = |(n, (decision, key)): (usize, (i64, KeyAnnounced))| KeyView {
         key: key.key,
@@ -167,7 +167,7 @@ pub(crate) async fn rotate(ops: &Ops, caller: &Caller, body: RotateBody) -> ApiR
         let message = "`rotate` must be true; this request supports nothing else";
         return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
-    Ok(ops.sealer.rotate(body.lost).await?)
+    Ok(ops.sealer.rotate_key(body.lost).await?)
 }
 
 /// The bytes that a digest names.
@@ -189,26 +189,26 @@ pub(crate) async fn artifact(ops: &Arc<Ops>, caller: &Caller, digest: &str) -> A
         Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is not a SHA-256 digest (64 hex digits)"))
     })?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
-    Ok((wanted, crate::blocking(move || find(&ops, &caller, wanted)).await??))
+    Ok((wanted, crate::blocking(move || find_artifact(&ops, &caller, wanted)).await??))
 }
 
-fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> {
+fn find_artifact(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> {
     let (mut tampered, mut expired) = (None, None);
-    for (task, name) in ops.records.ledger(|r| r.artifacts(wanted))? {
-        if ops.records.find(caller, &task.to_string()).is_err() {
+    for (task, name) in ops.records.read_ledger(|r| r.artifacts(wanted))? {
+        if ops.records.find_task(caller, &task.to_string()).is_err() {
             continue;
         }
         if name == ReceiptSubject::DECISIONS {
-            let bytes = Bytes::from(decisions(ops, task)?);
+            let bytes = Bytes::from(decision_lines(ops, task)?);
             if Digest::sha256(&[&bytes]) == wanted {
                 return Ok(ArtifactBytes::Decisions(bytes));
             }
             tampered = Some((task, name));
             continue;
         }
-        let file = match ops.records.file(task, &name) {
+        let file = match ops.records.open_file(task, &name) {
             Ok(file) => file,
-            Err(_) if ops.records.ledger(|r| r.expired(task))? => {
+            Err(_) if ops.records.read_ledger(|r| r.expired(task))? => {
                 expired = Some(task);
                 continue;
             }
@@ -217,7 +217,7 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
                 continue;
             }
         };
-        let held = ops.records.verified.holds(wanted, &file);
+        let held = ops.records.verified.matches_digest(wanted, &file);
         if !held.map_err(|e| Refusal::new(RefusalCode::Internal, format!("{name} cannot be read: {e}")))? {
             tampered = Some((task, name));
             continue;
@@ -242,9 +242,9 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
 }
 
 /// The decisions of a task up to its receipt, one line each.
-fn decisions(ops: &Ops, task: TaskId) -> ApiResult<String> {
+fn decision_lines(ops: &Ops, task: TaskId) -> ApiResult<String> {
     let mut out = String::new();
-    for (_, line) in ops.records.ledger(|r| r.decisions(task, 0))? {
+    for (_, line) in ops.records.read_ledger(|r| r.decisions(task, 0))? {
         if let Ok(Record { what: RecordContent::Decision(Decision::Sealed(_)), .. }) = Record::parse(&line) {
             break;
         }

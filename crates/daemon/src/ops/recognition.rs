@@ -44,7 +44,7 @@ type KnownPerson = (Arc<Roster>, Process);
 type ProcessPin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
 
 impl SocketPeer {
-    pub(crate) fn of(ops: &Ops, stream: &tokio::net::UnixStream) -> Self {
+    pub(crate) fn from_stream(ops: &Ops, stream: &tokio::net::UnixStream) -> Self {
         let peer = stream.peer_cred().ok();
         let pin = ops.descriptors.with_reserve(|| match countersign_shim::peer_pidfd(stream.as_fd()) {
             Ok(pin) => Ok(pin.map(Arc::new)),
@@ -63,24 +63,24 @@ impl SocketPeer {
     }
 
     /// Adds a user of the machine who calls for the first time.
-    pub(crate) async fn welcome(&self, ops: &Ops) -> Result<(), Refusal> {
+    pub(crate) async fn add_new_user(&self, ops: &Ops) -> Result<(), Refusal> {
         let Some(uid) = self.uid else { return Ok(()) };
         let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
         if known || !ops.users.is_system_service() || ops.reading_only.is_set() {
             return Ok(());
         }
-        ops.welcome(users::find_task_user(uid)?).await
+        ops.add_user(users::find_task_user(uid)?).await
     }
 
     /// The caller; with a token, the token's.
     pub(crate) fn caller(&self, ops: &Ops, token: Option<&str>) -> Result<Caller, Refusal> {
-        let visitor = visitor(ops, self.uid)?;
+        let visitor = find_system_user(ops, self.uid)?;
         let pin = self.pin.as_ref().map_err(|out| *out)?.as_deref();
         let peer = ops.descriptors.with_reserve(|| self.recognise(ops, pin))?;
         match (&peer, token) {
             // A token cannot make an agent a person.
-            (Peer::Person(_), Some(token)) => of_token(ops, token),
-            (peer, _) => Ok(of_peer(ops, peer, visitor)),
+            (Peer::Person(_), Some(token)) => caller_for_token(ops, token),
+            (peer, _) => Ok(caller_for_peer(ops, peer, visitor)),
         }
     }
 
@@ -116,7 +116,7 @@ pub(crate) struct TcpPeer {
 /// What a request does, as far as the holder of its connection matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    Looks,
+    Reads,
     Acts,
     /// It acts, and its client may be asked on behalf of a person.
     InBand,
@@ -132,14 +132,14 @@ impl TcpPeer {
     ///
     /// An agent's token is an agent's wherever it is used; but its client may answer for a person only if it is not a
     /// task.
-    pub(crate) async fn not_from_a_task(
+    pub(crate) async fn check_holder(
         &self,
         ops: &Arc<Ops>,
         touch: RequestKind,
         caller: &mut Caller,
     ) -> Result<(), Refusal> {
         let agent = caller.kind == CredentialKind::Agent;
-        if touch == RequestKind::Looks || agent && touch != RequestKind::InBand {
+        if touch == RequestKind::Reads || agent && touch != RequestKind::InBand {
             return Ok(());
         }
         let roster = Arc::clone(&ops.roster.borrow());
@@ -149,7 +149,7 @@ impl TcpPeer {
         }
         let (theirs, ours, at) = (self.theirs, self.ours, Arc::clone(ops));
         let uid = roster.uid(caller.principal).unwrap_or_else(|| rustix::process::geteuid().as_raw());
-        let found = crate::blocking(move || is_nobodys_task(&at, theirs, ours, uid)).await;
+        let found = crate::blocking(move || is_known_person(&at, theirs, ours, uid)).await;
         match found {
             Ok(Err(out)) => Err(out.into()),
             Ok(Ok(true)) => {
@@ -170,7 +170,7 @@ impl TcpPeer {
 }
 
 /// Whether the process at the other end is known to be neither a task's nor an agent's.
-fn is_nobodys_task(
+fn is_known_person(
     ops: &Ops,
     theirs: SocketAddr,
     ours: Option<SocketAddr>,
@@ -180,7 +180,7 @@ fn is_nobodys_task(
         let holder = ours.map_or(Ok(ConnectionHolder::Nobody), |ours| peer::find_holder(theirs, ours, uid))?;
         Ok(match holder {
             ConnectionHolder::Process(pid) => matches!(recognise(ops, Some(pid), None)?, Peer::Person(_)),
-            ConnectionHolder::Hidden(all) => with_known(ops, |known| {
+            ConnectionHolder::Hidden(all) => with_known_processes(ops, |known| {
                 for pid in &all {
                     if peer::is_below(*pid, known)? {
                         return Ok(false);
@@ -204,7 +204,7 @@ pub(crate) struct KnownPeople {
 const MAX_RECOGNISED_PROCESSES: usize = 1024;
 
 impl KnownPeople {
-    fn knows(&self, roster: &Arc<Roster>, process: Process) -> bool {
+    fn contains(&self, roster: &Arc<Roster>, process: Process) -> bool {
         let persons = lock(&self.persons);
         Arc::ptr_eq(&persons.0, roster) && persons.1.contains(&process)
     }
@@ -223,18 +223,18 @@ fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer,
     // Only with a pidfd: without one the pid may have been reused.
     let Some(pid) = pid else { return Ok(Peer::Unpinned) };
     let before = peer::read_process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::is_alive));
-    if let Some(process) = before.filter(|p| ops.recognised.knows(&roster, *p)) {
+    if let Some(process) = before.filter(|p| ops.known_people.contains(&roster, *p)) {
         return Ok(Peer::Person(process));
     }
-    let found = with_known(ops, |known| peer::recognise(pid, pin, known))?;
+    let found = with_known_processes(ops, |known| peer::recognise(pid, pin, known))?;
     if let Peer::Person(process) = found {
-        ops.recognised.add(&roster, process);
+        ops.known_people.add(&roster, process);
     }
     Ok(found)
 }
 
 /// Runs `look` with everything that marks a process as a task's or an agent's.
-fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
+fn with_known_processes<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     let roster = Arc::clone(&ops.roster.borrow());
     look(&KnownProcesses {
         shim: &|pid| ops.registry.task_of_shim(pid),
@@ -252,7 +252,7 @@ struct SystemUser {
 }
 
 /// The user that the kernel reports. Root is the owner of a system service.
-fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
+fn find_system_user(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
     let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not report the calling user"))?;
     let roster = ops.roster.borrow();
     let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_system_service() && uid == 0;
@@ -267,7 +267,7 @@ fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
     }
 }
 
-fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
+fn caller_for_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
     let SystemUser { uid, principal: own, called } = visitor;
     let agent = |principal, audience, sees: Visibility, via: Via, why: &'static str| Caller {
         uid: Some(uid),
@@ -330,14 +330,15 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
 }
 
 /// The caller with this token: `csn_ID_SECRET`.
-pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
-    let (id, _) = token.strip_prefix(TOKEN_PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(no_token)?;
-    let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| no_token())?;
+pub(crate) fn caller_for_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
+    let (id, _) =
+        token.strip_prefix(TOKEN_PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(invalid_token_refusal)?;
+    let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| invalid_token_refusal())?;
     let now = clock::now();
-    let kept = ops.roster.borrow().token(id).cloned().ok_or_else(no_token)?;
+    let kept = ops.roster.borrow().token(id).cloned().ok_or_else(invalid_token_refusal)?;
     // This compares digests, not tokens: the time it takes reveals nothing.
     if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.holds(now) {
-        return Err(no_token());
+        return Err(invalid_token_refusal());
     }
     if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
         ops.commit.register_later(RegisterCommand::RecordTokenUse(id));
@@ -362,7 +363,7 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
 }
 
 /// The refusal without a valid token.
-pub(crate) fn no_token() -> Refusal {
+pub(crate) fn invalid_token_refusal() -> Refusal {
     Refusal::new(RefusalCode::Unauthorized, "this needs a valid token in the header `Authorization: Bearer csn_…`")
         .hint("create one with `csn token create`; a revoked or expired token is not valid")
 }

@@ -17,8 +17,8 @@ pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The screen of a task, by its id or a prefix.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Box<ScreenAt>> {
     caller.require_scope(CredentialScope::Observe)?;
-    let task = ops.records.find(caller, id)?;
-    ops.records.warm(task).await?;
+    let task = ops.records.find_task(caller, id)?;
+    ops.records.load_task(task).await?;
     screen(ops, task).await
 }
 
@@ -47,11 +47,11 @@ pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<Screen
     }
     let state = ops.records.state(task)?;
     let ops = Arc::clone(ops);
-    crate::blocking(move || left(&ops, &state)).await?
+    crate::blocking(move || final_screen(&ops, &state)).await?
 }
 
 /// The screen that the shim stored, or else one drawn from the recording.
-fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
+fn final_screen(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
     if state.expired_at.is_some() {
         return Err(Refusal::new(RefusalCode::Expired, "the output of this task was removed")
             .hint("its decisions and digests are kept: csn show")
@@ -59,7 +59,7 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
     }
     let screen = match state.io.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
         Some(artifact) => read_final_screen(ops, state, artifact)?,
-        None => drawn_again(ops, state)?,
+        None => draw_recording(ops, state)?,
     };
     let offset = state.io.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
     Ok(Box::new(ScreenAt { screen, offset, next_seq: state.next_seq }))
@@ -68,7 +68,7 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
 /// The stored screen, verified against its frame.
 fn read_final_screen(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<ScreenSnapshot> {
     let mut bytes = Vec::new();
-    let read = ops.records.file(state.task_id, SCREEN).and_then(|mut file| file.read_to_end(&mut bytes));
+    let read = ops.records.open_file(state.task_id, SCREEN).and_then(|mut file| file.read_to_end(&mut bytes));
     read.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the screen cannot be read: {e}")))?;
     let tampered =
         || Refusal::new(RefusalCode::ArtifactTampered, "the stored screen was changed after it was recorded");
@@ -79,21 +79,21 @@ fn read_final_screen(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiRe
 }
 
 /// Feeds the recording to a new screen. Starts nothing.
-fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
+fn draw_recording(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
     let (mut screen, mut stream) = (Screen::new(24, 80), ops.records.stream(state.task_id, 0));
     let mut gaps = StreamGaps::default();
     loop {
-        let lines = ops.records.next(&mut stream, READ_BYTES)?;
+        let lines = ops.records.read_lines(&mut stream, READ_BYTES)?;
         if lines.is_empty() {
             break;
         }
         for (seq, line) in lines {
             match Record::parse(&line).map_err(|source| StreamError::Record { seq, source })?.what {
                 RecordContent::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
-                RecordContent::Frame(frame) => match OutputChunk::of(&frame) {
+                RecordContent::Frame(frame) => match OutputChunk::from_frame(&frame) {
                     Some(chunk) => {
                         let dropped = gaps.before(chunk.stream, chunk.offset);
-                        screen.feed(&ops.records.chunk(state.task_id, chunk, dropped)?);
+                        screen.feed(&ops.records.read_chunk(state.task_id, chunk, dropped)?);
                     }
                     None => gaps.note(&frame),
                 },

@@ -2,7 +2,7 @@
 
 use super::{
     ApiResult, Ops,
-    output::stream_of,
+    output::check_stream,
     pattern::{OutputSketch, PatternMatch, Search, SearchPattern, SearchPosition},
 };
 use crate::{caller::Caller, lock};
@@ -41,8 +41,8 @@ const MAX_PATTERN_BYTES: usize = 4096;
 /// A page of matching lines.
 pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: SearchQuery) -> ApiResult<SearchPage> {
     caller.require_scope(CredentialScope::Observe)?;
-    let task = ops.records.find(caller, id)?;
-    ops.records.warm(task).await?;
+    let task = ops.records.find_task(caller, id)?;
+    ops.records.load_task(task).await?;
     let state = ops.records.state(task)?;
     let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
     if query.pattern.len() > MAX_PATTERN_BYTES {
@@ -56,10 +56,10 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
         return Err(bad(message).into());
     }
     let mut streams = match query.stream {
-        Some(stream) => vec![stream_of(state.request.mode, stream)?],
+        Some(stream) => vec![check_stream(state.request.mode, stream)?],
         None => StreamName::for_mode(state.request.mode).to_vec(),
     };
-    let mut from = SearchPosition { offset: 0, line: 1, into: 0 };
+    let mut from = SearchPosition { offset: 0, line: 1, searched_bytes: 0 };
     if let Some(cursor) = query.after {
         let (stream, place) =
             parse_cursor(&cursor).ok_or_else(|| bad("`after` must be the `next` of an earlier page".to_owned()))?;
@@ -76,7 +76,7 @@ fn parse_cursor(text: &str) -> Option<(StreamName, SearchPosition)> {
     let stream = serde_json::from_value(parts.next()?.into()).ok()?;
     // No stream is longer than this, and no line has a higher number.
     let mut number = || parts.next()?.parse::<u64>().ok().filter(|n| *n < 1 << 60);
-    let place = SearchPosition { offset: number()?, line: number()?, into: number()? };
+    let place = SearchPosition { offset: number()?, line: number()?, searched_bytes: number()? };
     parts.next().is_none().then_some((stream, place))
 }
 
@@ -92,14 +92,14 @@ fn search_stream(
     let (mut matches, mut next) = (Vec::new(), None);
     for (n, stream) in streams.iter().enumerate() {
         let mut search = Search::new(pattern, context, most - matches.len(), from);
-        walk(ops, state, *stream, &mut search)?;
+        search_output(ops, state, *stream, &mut search)?;
         let (found, more) = search.finish();
-        matches.extend(found.iter().map(|m| shown(*stream, m)));
+        matches.extend(found.iter().map(|m| match_view(*stream, m)));
         if let Some(place) = more {
-            next = Some(format!("{stream}.{}.{}.{}", place.offset, place.line, place.into));
+            next = Some(format!("{stream}.{}.{}.{}", place.offset, place.line, place.searched_bytes));
             break;
         }
-        from = SearchPosition { offset: 0, line: 1, into: 0 };
+        from = SearchPosition { offset: 0, line: 1, searched_bytes: 0 };
         if matches.len() >= most && n + 1 < streams.len() {
             next = Some(format!("{}.0.1.0", streams[n + 1]));
             break;
@@ -110,7 +110,7 @@ fn search_stream(
 
 /// Feeds a stream to the search, as far as it goes now. Several threads scan for stretches without a match; the rest is
 /// read line by line.
-fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_>) -> ApiResult<()> {
+fn search_output(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_>) -> ApiResult<()> {
     let Some(reading) = ops.records.output(state)? else { return Ok(()) };
     let (total, gap) = {
         let mut reading = lock(&reading);
@@ -120,18 +120,18 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
     if total == 0 {
         return Ok(());
     }
-    let file = ops.records.file(state.task_id, stream.file()).map_err(ReadError::from)?;
+    let file = ops.records.open_file(state.task_id, stream.file()).map_err(ReadError::from)?;
     let mut held: Vec<u8> = Vec::new();
     let deadline = clock::steady() + SEARCH_TIMEOUT;
     while !search.is_done() {
-        let mut at = search.place().offset + held.len() as u64;
+        let mut at = search.position().offset + held.len() as u64;
         if clock::steady() > deadline {
             search.stop();
             break;
         }
         if let Some(gap) = gap.filter(|gap| (gap.offset..gap.end()).contains(&at)) {
-            feed(search, &mut held, true);
-            search.jump(gap.end());
+            feed_search(search, &mut held, true);
+            search.continue_after_gap(gap.end());
             (at, held) = (gap.end(), Vec::new());
         }
         if at >= total {
@@ -140,8 +140,8 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
         let spans = lock(&reading).spans(stream, at, READ_AHEAD_BYTES);
         let Some(last) = spans.last().map(|s| s.end()) else { break };
         let whole = spans.first().is_some_and(|s| s.offset() == at);
-        if whole && search.may_pass() && spans.len() >= MIN_CHUNKS_FOR_PARALLEL_SCAN {
-            held = from_afar(&file, &spans, search, held)?;
+        if whole && search.can_skip() && spans.len() >= MIN_CHUNKS_FOR_PARALLEL_SCAN {
+            held = scan_in_parallel(&file, &spans, search, held)?;
         } else {
             // Up to the next chunk, or all of the few that are left.
             let near = if whole { &spans[..] } else { &spans[..1] };
@@ -151,23 +151,28 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
             }
             let end = near.last().map_or(last, |s| s.end());
             held.extend_from_slice(&bytes[(at - near[0].offset()) as usize..]);
-            feed(search, &mut held, end >= total || gap.is_some_and(|gap| gap.offset == end));
+            feed_search(search, &mut held, end >= total || gap.is_some_and(|gap| gap.offset == end));
         }
     }
     if !search.is_done() && !held.is_empty() {
-        feed(search, &mut held, true);
+        feed_search(search, &mut held, true);
     }
     Ok(())
 }
 
-fn feed(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
+fn feed_search(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
     let used = search.feed(held, last);
     held.drain(..used);
 }
 
 /// Scans stretches in parallel and skips those without a match; feeds the others. Returns the rest of an incomplete
 /// line.
-fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut held: Vec<u8>) -> ApiResult<Vec<u8>> {
+fn scan_in_parallel(
+    file: &File,
+    spans: &[OutputChunk],
+    search: &mut Search<'_>,
+    mut held: Vec<u8>,
+) -> ApiResult<Vec<u8>> {
     let pattern = search.pattern();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let each = spans.len().div_ceil(threads * 2);
@@ -180,7 +185,7 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
             scope.spawn(|| {
                 let mut bytes = Vec::new();
                 while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < stretches.len()) {
-                    let glance = glance(file, stretches[n], pattern, &mut bytes);
+                    let glance = scan_stretch(file, stretches[n], pattern, &mut bytes);
                     *lock(&glances[n]) = Some(glance);
                 }
             });
@@ -193,12 +198,12 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
         }
         let (mut bytes, start) = (Vec::new(), stretch[0].offset());
         // The line that begins before this stretch is searched as a whole.
-        if let (false, Some(first), Some(last)) = (glance.promising, glance.first, glance.last) {
+        if let (false, Some(first), Some(last)) = (glance.may_match, glance.first, glance.last) {
             read_range(file, stretch, start, start + first, &mut bytes)?;
             held.extend_from_slice(&bytes);
-            feed(search, &mut held, false);
-            if held.is_empty() && search.may_pass() {
-                search.pass_over(last - first, glance.lines - 1);
+            feed_search(search, &mut held, false);
+            if held.is_empty() && search.can_skip() {
+                search.skip_counted(last - first, glance.lines - 1);
                 read_range(file, stretch, start + last, start + glance.len, &mut held)?;
                 continue;
             }
@@ -208,13 +213,13 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
             read_range(file, stretch, start, start + glance.len, &mut bytes)?;
         }
         held.extend_from_slice(&bytes);
-        feed(search, &mut held, false);
+        feed_search(search, &mut held, false);
     }
     Ok(held)
 }
 
 /// Scans chunk by chunk, so that the bytes are still in the processor's cache.
-fn glance(
+fn scan_stretch(
     file: &File,
     stretch: &[OutputChunk],
     pattern: &SearchPattern,
@@ -224,7 +229,7 @@ fn glance(
     for span in stretch {
         bytes.clear();
         span.read(file, bytes)?;
-        let here = OutputSketch::at(pattern, bytes);
+        let here = OutputSketch::scan(pattern, bytes);
         // A line across the border of two chunks belongs to neither.
         border.extend_from_slice(&bytes[..here.first.unwrap_or(here.len) as usize]);
         let across = all.len > 0 && pattern.is_in(&border);
@@ -232,8 +237,8 @@ fn glance(
             border.clear();
             border.extend_from_slice(&bytes[here.last.unwrap_or(0) as usize..]);
         }
-        all = all.and(here);
-        all.promising |= across || border.len() > MAX_BORDER_BYTES;
+        all = all.join(here);
+        all.may_match |= across || border.len() > MAX_BORDER_BYTES;
     }
     Ok(all)
 }
@@ -248,7 +253,7 @@ fn read_range(file: &File, stretch: &[OutputChunk], from: u64, to: u64, into: &m
     Ok(())
 }
 
-fn shown(stream: StreamName, m: &PatternMatch) -> SearchMatch {
+fn match_view(stream: StreamName, m: &PatternMatch) -> SearchMatch {
     let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => Excerpt::Text(text.to_owned()),
         Err(_) => Excerpt::Encoded { encoding: Encoding::Base64, content: STANDARD.encode(bytes) },

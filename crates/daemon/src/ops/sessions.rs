@@ -27,15 +27,15 @@ const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The session that a request names or that its credential is bound to. Fills in its directory. None if the request
 /// belongs to the implicit session of its directory.
-pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> ApiResult<Option<Arc<Session>>> {
+pub(crate) fn session_of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> ApiResult<Option<Arc<Session>>> {
     let session = match (request.session_id, &caller.visibility) {
-        (Some(id), _) => Some(find_own(ops, caller, &id.to_string())?),
+        (Some(id), _) => Some(find_controlled_session(ops, caller, &id.to_string())?),
         (None, Visibility::Session(own)) => ops.roster.borrow().session(*own).cloned(),
         (None, Visibility::All | Visibility::Own) => None,
     };
     let Some(session) = session else { return Ok(None) };
     if session.ended_at.is_some() {
-        return Err(over(&session).into());
+        return Err(ended_refusal(&session).into());
     }
     if request.args.cwd.is_none() {
         let place = session.directory.as_ref().or(session.folder.as_ref());
@@ -44,25 +44,25 @@ pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> A
     Ok(Some(session))
 }
 
-fn over(session: &Session) -> Refusal {
+fn ended_refusal(session: &Session) -> Refusal {
     Refusal::new(RefusalCode::SessionOver, format!("{} has ended", session.id))
         .hint("open a new session: csn sessions open")
 }
 
 /// The implicit session of a credential and a directory, and whether it is new.
-pub(crate) fn implicit(ops: &Ops, caller: &Caller, facts: &Facts) -> (Arc<Session>, bool) {
+pub(crate) fn implicit_session(ops: &Ops, caller: &Caller, facts: &Facts) -> (Arc<Session>, bool) {
     let place = facts.repositories.get(&facts.cwd.resolved).unwrap_or(&facts.cwd.resolved);
     let name = text_by_shape(&format!("{} {place}", caller.via));
     if let Some(known) = ops.roster.borrow().implicit(caller.principal, &name) {
         return (Arc::clone(known), false);
     }
-    let mut session = new(caller);
+    let mut session = new_session(caller);
     session.implicit = Some(name);
     session.directory = Some(text_by_shape(place));
     (Arc::new(session), true)
 }
 
-fn new(caller: &Caller) -> Session {
+fn new_session(caller: &Caller) -> Session {
     let now = clock::now();
     Session {
         id: SessionId::mint(&mut IdMint::default(), now.millis(), u32::from_le_bytes(random())),
@@ -102,7 +102,7 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
     let run_as = ops.run_as(caller.principal);
     let session = {
         let (ops, caller) = (Arc::clone(ops), caller.clone());
-        crate::blocking(move || prepare(&ops, &caller, opening)).await??
+        crate::blocking(move || prepare_session(&ops, &caller, opening)).await??
     };
     let folder = session.folder.clone();
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await {
@@ -118,32 +118,32 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
     }
 }
 
-fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Session> {
+fn prepare_session(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Session> {
     let run_as = ops.run_as(caller.principal)?;
-    let mut session = new(caller);
+    let mut session = new_session(caller);
     session.title = opening
         .title
         .map(|t| countersign_redact::text_bounded(&countersign_redact::Mask::of_shapes(), &t, MAX_TITLE_BYTES));
-    session.agent = opening.agent_pid.map(|pid| above(caller, pid)).transpose()?;
+    session.agent = opening.agent_pid.map(|pid| find_ancestor(caller, pid)).transpose()?;
     if session.agent.is_some() {
         session.credential = CredentialKind::Agent;
     }
     if let Some(directory) = opening.directory {
-        let facts = place(&run_as, &directory)?;
+        let facts = directory_facts(&run_as, &directory)?;
         session.directory = Some(text_by_shape(&facts.cwd.resolved));
         session.roots = facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate)
             .iter()
             .map(|r| text_by_shape(r))
             .collect();
     }
-    session.folder = Some(folder(&run_as, session.id)?);
+    session.folder = Some(create_folder(&run_as, session.id)?);
     Ok(session)
 }
 
 const MAX_CONVERSATION_NAME_BYTES: usize = 200;
 
 /// The session of an agent's conversation, opened at its first request; and the caller as its agent.
-pub(crate) async fn conversation(
+pub(crate) async fn conversation_session(
     ops: &Arc<Ops>,
     caller: &Caller,
     talking: &Conversation,
@@ -155,7 +155,7 @@ pub(crate) async fn conversation(
         return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
     let agent = match (&caller.visibility, talking.agent_pid) {
-        (Visibility::All, Some(pid)) => above(caller, pid)?,
+        (Visibility::All, Some(pid)) => find_ancestor(caller, pid)?,
         (Visibility::All, None) => {
             caller.process.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, "`agent_pid` is missing"))?
         }
@@ -185,7 +185,7 @@ pub(crate) async fn conversation(
     }
     let session = {
         let (ops, caller, cwd) = (Arc::clone(ops), caller.clone(), talking.cwd.clone());
-        crate::blocking(move || begin(&ops, &caller, agent, &cwd, name)).await?
+        crate::blocking(move || begin_conversation(&ops, &caller, agent, &cwd, name)).await?
     };
     let session = session?;
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await? {
@@ -196,14 +196,14 @@ pub(crate) async fn conversation(
 
 /// Begins the session of a conversation. The directory that a registered agent names is only a claim: its roots are
 /// those of its session, and the one of its process's working directory.
-fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text) -> ApiResult<Session> {
+fn begin_conversation(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text) -> ApiResult<Session> {
     let run_as = ops.run_as(caller.principal)?;
-    let mut session = new(caller);
+    let mut session = new_session(caller);
     (session.credential, session.agent) = (CredentialKind::Agent, Some(agent));
     session.by = Via::Agent;
     session.speaker = caller.process.filter(|_| caller.visibility == Visibility::All);
     session.conversation = Some(name);
-    let facts = place(&run_as, directory)?;
+    let facts = directory_facts(&run_as, directory)?;
     session.directory = Some(text_by_shape(&facts.cwd.resolved));
     let root = facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate);
     let mut may = Vec::new();
@@ -212,17 +212,17 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
         may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
         let works = countersign_shim::as_owner_of(agent.pid, || proc::working_directory(agent.pid));
         let works = works.ok().and_then(|p| p.into_os_string().into_string().ok());
-        let works = works.and_then(|dir| place(&run_as, &dir).ok());
+        let works = works.and_then(|dir| directory_facts(&run_as, &dir).ok());
         may.extend(works.and_then(|facts| facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate)));
     }
     let trusted = |root: &String| caller.visibility == Visibility::All || countersign_policy::in_roots(root, &may);
     session.roots = root.iter().filter(|root| trusted(root)).map(|r| text_by_shape(r)).collect();
-    session.folder = Some(folder(&run_as, session.id)?);
+    session.folder = Some(create_folder(&run_as, session.id)?);
     Ok(session)
 }
 
 /// An ancestor of the caller: nobody can register another user's process as an agent.
-fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
+fn find_ancestor(caller: &Caller, pid: u32) -> ApiResult<Process> {
     let refused = || {
         TaskRefusal::from(
             Refusal::new(RefusalCode::BadRequest, format!("process {pid} is not an ancestor of the calling process"))
@@ -257,7 +257,7 @@ fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
     Err(refused())
 }
 
-fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
+fn directory_facts(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     let shown = || DisplaySafe::bounded(directory, 300).to_string();
     if !directory.starts_with('/') || directory.contains('\0') {
         return Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` is not an absolute path", shown())).into());
@@ -274,7 +274,7 @@ fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
 }
 
 /// Creates the folder of a session, for it alone.
-fn folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
+fn create_folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
     let var = |name: &str| run_as.base.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|h| h.join(".local/share")));
     let data = data.ok_or_else(|| {
@@ -295,7 +295,7 @@ fn folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
 }
 
 /// Finds a session by its id or an unambiguous prefix. One that the caller may not see does not exist for it.
-fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
+fn find_session(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let prefix = if text.starts_with("se_") { text.to_owned() } else { format!("se_{text}") };
     let unknown = || {
         Refusal::new(RefusalCode::NotFound, format!("there is no session {}", DisplaySafe::bounded(text, 60)))
@@ -319,8 +319,8 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
 }
 
 /// A session that the caller may use, not only see.
-pub(crate) fn find_own(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
-    let session = find(ops, caller, text)?;
+pub(crate) fn find_controlled_session(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
+    let session = find_session(ops, caller, text)?;
     if caller.can_control(&ops.records.roster(), session.principal, Some(session.id)) {
         return Ok(session);
     }
@@ -331,7 +331,7 @@ pub(crate) fn find_own(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<
 
 pub(crate) fn show(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<Arc<Session>> {
     caller.require_scope(CredentialScope::Observe)?;
-    find(ops, caller, id)
+    find_session(ops, caller, id)
 }
 
 /// Sessions, newest first: the open ones, or all.
@@ -359,9 +359,9 @@ pub(crate) async fn set_directory(
     body: DirectoryBody,
 ) -> ApiResult<SessionMove> {
     caller.require_scope(CredentialScope::Run)?;
-    let session = find_own(ops, caller, id)?;
+    let session = find_controlled_session(ops, caller, id)?;
     if session.ended_at.is_some() {
-        return Err(over(&session).into());
+        return Err(ended_refusal(&session).into());
     }
     if session.implicit.is_some() {
         return Err(Refusal::new(
@@ -375,7 +375,7 @@ pub(crate) async fn set_directory(
     }
     let moving = {
         let (ops, caller, session) = (Arc::clone(ops), caller.clone(), Arc::clone(&session));
-        crate::blocking(move || moving(&ops, &caller, &session, &body.directory)).await??
+        crate::blocking(move || directory_target(&ops, &caller, &session, &body.directory)).await??
     };
     match moving {
         DirectoryTarget::Inside(directory) => {
@@ -400,9 +400,9 @@ enum DirectoryTarget {
     Asked(Box<AskCall>),
 }
 
-fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> ApiResult<DirectoryTarget> {
+fn directory_target(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> ApiResult<DirectoryTarget> {
     let run_as = ops.run_as(caller.principal)?;
-    let facts = place(&run_as, directory)?;
+    let facts = directory_facts(&run_as, directory)?;
     let to = &facts.cwd.resolved;
     let own = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned());
     let roots: Vec<String> = own.chain(ops.gate.roots.iter().cloned()).collect();
@@ -418,7 +418,7 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
         &ops.gate.protected,
         facts.repositories.get(to) == Some(to),
     );
-    let mut asking = intake::asking(ops, caller, request, prepared, session, None, None)?;
+    let mut asking = intake::build_ask_call(ops, caller, request, prepared, session, None, None)?;
     if !can {
         asking.refused = Some(
             Refusal::new(
@@ -434,7 +434,7 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
 /// Ends a session: its grants end, and so do its tasks that were to end with it.
 pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<SessionEnd> {
     caller.require_scope(CredentialScope::Run)?;
-    let session = find_own(ops, caller, id)?;
+    let session = find_controlled_session(ops, caller, id)?;
     let by = caller.actor();
     // A second call continues with the tasks that the first could not stop.
     if session.ended_at.is_none() {
@@ -443,7 +443,7 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
     let mut stopped = Vec::new();
     let mut left = Vec::new();
     for _ in 0..STOP_PASSES {
-        left = stoppable(ops, session.id)?;
+        left = tasks_to_stop(ops, session.id)?;
         if left.is_empty() {
             break;
         }
@@ -451,8 +451,8 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
         left.sort_by_key(|(_, status)| *status != Status::Queued);
         for (task, status) in &left {
             let done = match status {
-                Status::Queued => control::withdraw(ops, *task, by.clone()).await,
-                _ => control::stop(ops, *task, by.clone(), None, KilledWhy::SessionEnd).await.map(drop),
+                Status::Queued => control::withdraw_task(ops, *task, by.clone()).await,
+                _ => control::stop_task(ops, *task, by.clone(), None, KilledWhy::SessionEnd).await.map(drop),
             };
             // A task that started, ended or could not be reached meanwhile is tried in the next pass.
             if done.is_ok() && !stopped.contains(task) {
@@ -469,9 +469,9 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
 }
 
 /// The tasks that were to end with their session and have not.
-fn stoppable(ops: &Ops, session: SessionId) -> ApiResult<Vec<(TaskId, Status)>> {
+fn tasks_to_stop(ops: &Ops, session: SessionId) -> ApiResult<Vec<(TaskId, Status)>> {
     let mut found = Vec::new();
-    for task in ops.records.ledger(|r| r.open_in(session))? {
+    for task in ops.records.read_ledger(|r| r.open_in(session))? {
         let state = ops.records.state(task)?;
         let ends =
             state.request.on_session_end == OnSessionEnd::Stop || state.request.tool == Tool::SetWorkingDirectory;

@@ -45,7 +45,7 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
         text: query.text,
         limit: limit as u32 + 1,
     };
-    let mut tasks = ops.records.ledger(|r| r.list(&filter))?;
+    let mut tasks = ops.records.read_ledger(|r| r.list(&filter))?;
     let more = tasks.len() > limit;
     tasks.truncate(limit);
     let all = tasks.len();
@@ -62,8 +62,8 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
 /// A task by its id or a prefix, as JSON; with `wait_ms`, once it has ended or the time is up.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Bytes> {
     caller.require_scope(CredentialScope::Observe)?;
-    let task = ops.records.find(caller, id)?;
-    ops.records.warm(task).await?;
+    let task = ops.records.find_task(caller, id)?;
+    ops.records.load_task(task).await?;
     if let Some(ms) = query.wait_ms {
         ops.records.wait_for(task, Duration::from_millis(ms).min(MAX_WAIT)).await?;
     }

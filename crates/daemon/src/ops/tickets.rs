@@ -41,7 +41,7 @@ const DEFAULT_TOOL_TIMEOUT_MS: u64 = 100_000;
 /// The open tickets, and the tasks of redeemed ones.
 #[derive(Default)]
 pub(crate) struct Tickets {
-    out: Mutex<HashMap<String, Ticket>>,
+    open: Mutex<HashMap<String, Ticket>>,
     /// The tasks of recently redeemed tickets.
     redeemed: Mutex<VecDeque<(String, TaskId)>>,
 }
@@ -52,23 +52,27 @@ struct Ticket {
     command: String,
     cwd: String,
     patience_ms: u64,
-    moves: bool,
+    may_change_directory: bool,
     /// The request: recorded if the ticket is never redeemed; its title and labels are used if it is.
     asking: Box<AskCall>,
 }
 
 /// An agent asks before its own shell runs a command.
-pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody) -> ApiResult<HookBeforeResponse> {
+pub(crate) async fn hook_before(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    body: HookBeforeBody,
+) -> ApiResult<HookBeforeResponse> {
     caller.require_scope(CredentialScope::Run)?;
     let HookBeforeBody { conversation, command, inherit, title, mut labels, tool_use, patience_ms, witness } = body;
-    let (caller, session) = sessions::conversation(ops, caller, &conversation).await?;
+    let (caller, session) = sessions::conversation_session(ops, caller, &conversation).await?;
     labels.insert("agent".to_owned(), conversation.agent.clone());
     labels.extend(tool_use.map(|id| (TOOL_USE_LABEL.to_owned(), id)));
     let args = Command { command: Some(command.clone()), cwd: Some(conversation.cwd), inherit, ..Command::default() };
-    let mut request = plain(args, &session);
+    let mut request = session_request(args, &session);
     (request.title, request.labels, request.attended) = (title, labels, !witness);
-    let asking = intake::considered(ops, &caller, request, None).await?;
-    let (mut asking, assessment) = intake::judged(ops, asking).await?;
+    let asking = intake::prepare(ops, &caller, request, None).await?;
+    let (mut asking, assessment) = intake::judge(ops, asking).await?;
     let refused = asking.refused.clone().or(match &assessment.verdict {
         Verdict::Deny(refusal) => Some(refusal.clone()),
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
@@ -76,7 +80,7 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
     if let Some(refusal) = refused {
         (asking.refused, asking.judged) = (Some(refusal), Some(Box::new(assessment)));
         return match intake::commit_ask(ops, *asking).await {
-            Err(refused) => Ok(denied(refused)),
+            Err(refused) => Ok(denied_response(refused)),
             Ok(_) => Err(Refusal::new(RefusalCode::Internal, "a denied request was allowed").into()),
         };
     }
@@ -86,17 +90,17 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
             return Err(Refusal::new(RefusalCode::Internal, "a request in witness mode needs an approval").into());
         };
         let agent = text_by_shape(&conversation.agent);
-        let task = observe(ops, *asking, rule, assessment.grants(), agent).await?;
+        let task = record_observed(ops, *asking, rule, assessment.grants(), agent).await?;
         return Ok(HookBeforeResponse::Allow { ticket: None, moves: None, task_id: Some(task) });
     }
     let asks = matches!(assessment.verdict, Verdict::Ask { .. });
-    let moves = may_move(&asking.prepared.plan);
+    let moves = may_change_directory(&asking.prepared.plan);
     let ticket = Ticket {
         session: session.id,
         cwd: asking.prepared.facts.cwd.resolved.clone(),
         patience_ms: patience_ms.unwrap_or(DEFAULT_TOOL_TIMEOUT_MS),
         command,
-        moves,
+        may_change_directory: moves,
         asking,
     };
     let ticket = ops.tickets.add(ops, ticket)?;
@@ -108,18 +112,18 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
 }
 
 /// A request within a session, with defaults.
-fn plain(args: Command, session: &Session) -> Request {
+fn session_request(args: Command, session: &Session) -> Request {
     Request { session_id: Some(session.id), ..Request::new(Tool::Shell, args) }
 }
 
 /// Whether the shell may end in another directory than it started in.
-fn may_move(plan: &Plan) -> bool {
+fn may_change_directory(plan: &Plan) -> bool {
     let moves = |verb: &str| matches!(verb, "cd" | "pushd" | "popd");
     plan.occurrences.iter().any(|o| !o.shadow && (moves(o.verb.as_str()) || o.opaque.is_some()))
 }
 
 /// A denial, as the reply to a hook.
-fn denied(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
+fn denied_response(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
     HookBeforeResponse::Deny {
         code: refusal.code,
         reason: text_by_shape(&refusal.message),
@@ -128,45 +132,51 @@ fn denied(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
     }
 }
 
-fn new_task() -> TaskId {
+fn mint_task_id() -> TaskId {
     TaskId::mint(&mut IdMint::default(), clock::now().millis(), u32::from_le_bytes(random()))
 }
 
-async fn decide(ops: &Ops, event: DeskEvent) -> ApiResult<()> {
+async fn commit_event(ops: &Ops, event: DeskEvent) -> ApiResult<()> {
     Ok(ops.commit.decide(vec![event]).await?)
 }
 
-async fn observe(ops: &Ops, asking: AskCall, rule: &'static str, grants: Vec<GrantId>, by: Text) -> ApiResult<TaskId> {
-    let task = new_task();
+async fn record_observed(
+    ops: &Ops,
+    asking: AskCall,
+    rule: &'static str,
+    grants: Vec<GrantId>,
+    by: Text,
+) -> ApiResult<TaskId> {
+    let task = mint_task_id();
     let AskCall { planned, opens, .. } = asking;
-    decide(ops, DeskEvent::Observed { task, planned: Box::new(planned), opens, rule, grants, by }).await?;
+    commit_event(ops, DeskEvent::Observed { task, planned: Box::new(planned), opens, rule, grants, by }).await?;
     Ok(task)
 }
 
 /// The agent reports the outcome of a command that it ran in witness mode.
-pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) -> ApiResult<HookAfterResponse> {
+pub(crate) async fn hook_after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) -> ApiResult<HookAfterResponse> {
     caller.require_scope(CredentialScope::Run)?;
     let HookAfterBody { conversation, tool_use, exit_code, interrupted } = body;
-    let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
+    let (_, session) = sessions::conversation_session(ops, caller, &conversation).await?;
     let unknown = || {
         Refusal::new(
             RefusalCode::NotFound,
             "no running command has this `tool_use`, or its outcome was already reported",
         )
     };
-    let task = observed(ops, session.id, &tool_use)?.ok_or_else(unknown)?;
+    let task = find_observed(ops, session.id, &tool_use)?.ok_or_else(unknown)?;
     let outcome = match (interrupted, exit_code) {
         (true, _) => Outcome::Cancelled { by: text_by_shape(&conversation.agent), reason: None },
         (false, Some(code)) => Outcome::Exited { code },
         (false, None) => Outcome::Lost { why: Text::from_static("the agent did not report the outcome") },
     };
-    decide(ops, DeskEvent::OutcomeReported { task, outcome }).await?;
+    commit_event(ops, DeskEvent::OutcomeReported { task, outcome }).await?;
     Ok(HookAfterResponse { task_id: task })
 }
 
 /// The newest open task of a session that runs in witness mode under this tool use.
-fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
-    for task in ops.records.ledger(|r| r.open_in(session))?.into_iter().rev() {
+fn find_observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
+    for task in ops.records.read_ledger(|r| r.open_in(session))?.into_iter().rev() {
         let state = ops.records.state(task)?;
         let named = state.request.labels.get(TOOL_USE_LABEL).is_some_and(|name| name.as_str() == tool_use);
         if state.observed() && !state.settled() && named {
@@ -184,15 +194,15 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
     // Runs to its end even if the caller disconnects: a redeemed ticket must lead to a task.
     let done = tokio::spawn(async move {
         let patience_ms = ticket.patience_ms;
-        match redeem_for(&ops, &caller, &ticket, body).await {
+        match run_ticket(&ops, &caller, &ticket, body).await {
             Ok(task) => {
-                ops.tickets.was_redeemed(id, task.task_id);
+                ops.tickets.remember_redeemed(id, task.task_id);
                 Ok(RedeemResponse { task, patience_ms })
             }
             // A denial has its own task.
             Err(refused) if refused.task.is_some() => Err(refused),
             Err(refused) => {
-                ops.tickets.unredeemed(&ops, ticket).await;
+                ops.tickets.record_unredeemed(&ops, ticket).await;
                 Err(refused)
             }
         }
@@ -200,22 +210,27 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
     done.await.map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?
 }
 
-async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: RedeemBody) -> ApiResult<TaskState> {
+async fn run_ticket(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: RedeemBody) -> ApiResult<TaskState> {
     let RedeemBody { command, cwd, inherit } = redeemed;
     let gone = || Refusal::new(RefusalCode::NotFound, "the session of this ticket does not exist any more");
     let session = ops.roster.borrow().session(ticket.session).cloned().ok_or_else(gone)?;
-    let args =
-        Command { command: Some(command), cwd: Some(cwd), inherit, tell_directory: ticket.moves, ..Command::default() };
-    let mut request = plain(args, &session);
+    let args = Command {
+        command: Some(command),
+        cwd: Some(cwd),
+        inherit,
+        tell_directory: ticket.may_change_directory,
+        ..Command::default()
+    };
+    let mut request = session_request(args, &session);
     (request.title, request.labels) = (ticket.asking.request.title.clone(), ticket.asking.request.labels.clone());
-    let asking = intake::considered(ops, &caller.as_agent(&session), request, None).await?;
+    let asking = intake::prepare(ops, &caller.as_agent(&session), request, None).await?;
     if asking.prepared.facts.cwd.resolved != ticket.cwd {
-        return Err(refused("this ticket is for another directory").into());
+        return Err(ticket_refusal("this ticket is for another directory").into());
     }
     let asked = intake::commit_ask(ops, asking).await?;
     match asked.state {
         Some(state) => {
-            ops.records.begin(&state);
+            ops.records.cache_new_task(&state);
             Ok(*state)
         }
         None => ops.records.state(asked.task),
@@ -223,24 +238,24 @@ async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: 
 }
 
 /// The task that a ticket was redeemed for.
-pub(crate) fn redeemed(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<TaskState> {
+pub(crate) fn task_of_ticket(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<TaskState> {
     caller.require_scope(CredentialScope::Observe)?;
     let task = ops
         .tickets
         .task_of(id)
         .ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no ticket with this id"))?;
-    let task = ops.records.find(caller, &task.to_string())?;
+    let task = ops.records.find_task(caller, &task.to_string())?;
     ops.records.state(task)
 }
 
-fn refused(message: &str) -> Refusal {
+fn ticket_refusal(message: &str) -> Refusal {
     Refusal::new(RefusalCode::Forbidden, message).hint("run the command again; its hook gets a new ticket")
 }
 
 impl Tickets {
     fn add(&self, ops: &Arc<Ops>, ticket: Ticket) -> Result<String, Refusal> {
         let id = format!("ti_{}", URL_SAFE_NO_PAD.encode(random::<16>()));
-        let mut out = lock(&self.out);
+        let mut out = lock(&self.open);
         if out.len() >= MAX_OPEN_TICKETS {
             return Err(Refusal::new(RefusalCode::TooMany, "too many tickets are open").hint("try again in a minute"));
         }
@@ -249,33 +264,33 @@ impl Tickets {
         let (ops, late) = (Arc::clone(ops), id.clone());
         tokio::spawn(async move {
             tokio::time::sleep(TICKET_LIFETIME).await;
-            let ticket = lock(&ops.tickets.out).remove(&late);
+            let ticket = lock(&ops.tickets.open).remove(&late);
             if let Some(ticket) = ticket {
-                ops.tickets.unredeemed(&ops, ticket).await;
+                ops.tickets.record_unredeemed(&ops, ticket).await;
             }
         });
         Ok(id)
     }
 
     /// Records all open tickets as withdrawn, because the daemon stops; returns their number.
-    pub(crate) async fn take_back(&self, ops: &Ops) -> usize {
+    pub(crate) async fn withdraw_all(&self, ops: &Ops) -> usize {
         let out: Vec<Ticket> = {
-            let mut out = lock(&self.out);
+            let mut out = lock(&self.open);
             out.drain().map(|(_, ticket)| ticket).collect()
         };
         let all = out.len();
         for ticket in out {
-            self.unredeemed(ops, ticket).await;
+            self.record_unredeemed(ops, ticket).await;
         }
         all
     }
 
     /// Records a ticket that was never redeemed.
-    async fn unredeemed(&self, ops: &Ops, ticket: Ticket) {
+    async fn record_unredeemed(&self, ops: &Ops, ticket: Ticket) {
         let AskCall { planned, opens, .. } = *ticket.asking;
         let by = Text::from_static("the agent, which did not run it");
-        let event = DeskEvent::Unredeemed { task: new_task(), planned: Box::new(planned), opens, by };
-        if let Err(e) = decide(ops, event).await {
+        let event = DeskEvent::Unredeemed { task: mint_task_id(), planned: Box::new(planned), opens, by };
+        if let Err(e) = commit_event(ops, event).await {
             crate::log!("an unredeemed ticket could not be recorded: {}", e.refusal);
         }
     }
@@ -283,7 +298,7 @@ impl Tickets {
     /// Takes the ticket, if it is for this command and this caller. It is used up in any case: a caller that tried
     /// another command cannot try again with the right one.
     fn take(&self, ops: &Arc<Ops>, caller: &Caller, id: &str, command: &str) -> Result<Ticket, Refusal> {
-        let taken = lock(&self.out).remove(id);
+        let taken = lock(&self.open).remove(id);
         let unknown = || {
             Refusal::new(
                 RefusalCode::NotFound,
@@ -307,11 +322,11 @@ impl Tickets {
             () => return Ok(ticket),
         };
         let at = Arc::clone(ops);
-        tokio::spawn(async move { at.tickets.unredeemed(&at, ticket).await });
-        Err(refused(why))
+        tokio::spawn(async move { at.tickets.record_unredeemed(&at, ticket).await });
+        Err(ticket_refusal(why))
     }
 
-    fn was_redeemed(&self, id: String, task: TaskId) {
+    fn remember_redeemed(&self, id: String, task: TaskId) {
         let mut redeemed = lock(&self.redeemed);
         redeemed.push_back((id, task));
         if redeemed.len() > MAX_OPEN_TICKETS {

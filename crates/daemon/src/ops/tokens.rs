@@ -16,11 +16,11 @@ use countersign_store::{clock, random};
 use std::sync::Arc;
 
 /// A token without its hash.
-fn shown(ops: &Ops, token: &Token) -> TokenView {
+fn token_view(ops: &Ops, token: &Token) -> TokenView {
     TokenView::new(token, ops.roster.borrow().name(token.principal).cloned())
 }
 
-fn name(text: &str, what: &str) -> Result<Text, Refusal> {
+fn check_name(text: &str, what: &str) -> Result<Text, Refusal> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     if !text.is_empty() && text.len() <= 40 && text.chars().all(plain) {
         return Ok(text_by_shape(text));
@@ -47,7 +47,7 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
     let secret = format!("{TOKEN_PREFIX}{}_{}", id.tail(), URL_SAFE_NO_PAD.encode(random::<32>()));
     let token = Token {
         id,
-        name: name(&making.name, "name")?,
+        name: check_name(&making.name, "name")?,
         principal: PrincipalId::owner(),
         kind: making.kind,
         scopes,
@@ -58,7 +58,7 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
         last_used_at: None,
         revoked_at: None,
     };
-    let of = making.principal.as_deref().map(|p| name(p, "principal")).transpose()?;
+    let of = making.principal.as_deref().map(|p| check_name(p, "principal")).transpose()?;
     if of.as_ref().is_some_and(|of| of.as_str() == "owner") {
         let message = "`principal` cannot be `owner`; leave it out for a token of the owner";
         return Err(Refusal::new(RefusalCode::BadRequest, message).into());
@@ -70,10 +70,10 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
         let uid = users::find_uid(of.as_str()).ok_or_else(|| {
             Refusal::new(RefusalCode::BadRequest, format!("`principal`: there is no user {of} on this machine"))
         })?;
-        ops.welcome(users::find_task_user(uid)?).await?;
+        ops.add_user(users::find_task_user(uid)?).await?;
     }
     match ops.commit.register(RegisterCommand::Token { token: Box::new(token), of }).await? {
-        RegisterReply::Token(token) => Ok(NewToken { view: shown(ops, &token), token: secret }),
+        RegisterReply::Token(token) => Ok(NewToken { view: token_view(ops, &token), token: secret }),
         _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no token").into()),
     }
 }
@@ -81,7 +81,7 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
 /// Every token, oldest first.
 pub(crate) fn list(ops: &Ops, caller: &Caller) -> ApiResult<TokenList> {
     caller.require_scope(CredentialScope::Admin)?;
-    Ok(TokenList { tokens: ops.records.roster().tokens().map(|token| shown(ops, token)).collect() })
+    Ok(TokenList { tokens: ops.records.roster().tokens().map(|token| token_view(ops, token)).collect() })
 }
 
 /// Revokes a token, by its id, a prefix or its name.
@@ -104,7 +104,7 @@ pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiRe
         return Err(Refusal::new(RefusalCode::AmbiguousId, "several tokens match; use the whole id").into());
     }
     match ops.commit.register(RegisterCommand::RevokeToken { token: token.id, by: caller.actor() }).await? {
-        RegisterReply::Token(token) => Ok(shown(ops, &token)),
+        RegisterReply::Token(token) => Ok(token_view(ops, &token)),
         _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no token").into()),
     }
 }

@@ -51,13 +51,13 @@ impl Daemon {
     }
 
     /// The code that an operation is refused with; none if it is not refused.
-    pub(crate) fn refused<T>(&self, operation: impl Future<Output = ApiResult<T>>) -> Option<RefusalCode> {
+    pub(crate) fn refusal_code<T>(&self, operation: impl Future<Output = ApiResult<T>>) -> Option<RefusalCode> {
         self.run(operation).err().map(|refused: TaskRefusal| refused.refusal.code)
     }
 
     /// A request for a shell command in the working directory.
     pub(crate) fn request(&self, command: &str) -> Request {
-        of(json!({"tool": "shell", "args": {"command": command, "cwd": self.work}}))
+        parse(json!({"tool": "shell", "args": {"command": command, "cwd": self.work}}))
     }
 
     pub(crate) fn work(&self) -> String {
@@ -72,7 +72,7 @@ impl Drop for Daemon {
 }
 
 /// A body as a client sends it.
-pub(crate) fn of<T: DeserializeOwned>(body: Value) -> T {
+pub(crate) fn parse<T: DeserializeOwned>(body: Value) -> T {
     serde_json::from_value(body).expect("it is of this type")
 }
 

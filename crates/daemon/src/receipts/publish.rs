@@ -27,14 +27,16 @@ const END_BYTES: u64 = 1024 * 1024;
 const RUNS: &str = ".runs";
 
 /// The real path of a workspace, without links.
-pub(crate) fn workspace(path: &str, user: Option<&TaskUser>) -> Result<String, Refusal> {
+pub(crate) fn resolve_workspace(path: &str, user: Option<&TaskUser>) -> Result<String, Refusal> {
     let bad = |why: String| {
         Refusal::new(RefusalCode::BadRequest, format!("the workspace {}: {why}", DisplaySafe::bounded(path, 300)))
             .hint("name an existing directory")
     };
     let real = std::fs::canonicalize(path).map_err(|e| bad(e.to_string()))?;
     // Reported now, while the caller waits; a change after this is reported in the daemon's log.
-    if let Some(why) = std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit(&runs, owner(user))) {
+    if let Some(why) =
+        std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit_reason(&runs, runs_owner(user)))
+    {
         return Err(bad(format!("its {RUNS} {why}")));
     }
     if !real.is_dir() {
@@ -44,12 +46,12 @@ pub(crate) fn workspace(path: &str, user: Option<&TaskUser>) -> Result<String, R
 }
 
 /// The user that must own `.runs`.
-fn owner(user: Option<&TaskUser>) -> u32 {
+fn runs_owner(user: Option<&TaskUser>) -> u32 {
     user.map_or_else(|| rustix::process::geteuid().as_raw(), |l| l.uid)
 }
 
 /// Why streams cannot be published to this `.runs`.
-fn unfit(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
+fn unfit_reason(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt as _;
     match (runs.is_dir(), runs.uid() == owner, runs.mode() & 0o022 == 0) {
         (false, ..) => Some("is not a directory"),
@@ -59,7 +61,7 @@ fn unfit(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
 }
 
 /// Starts the thread that publishes settled tasks.
-pub(crate) fn publisher(
+pub(crate) fn spawn_publisher(
     home: &Home,
     users: Users,
     roster: watch::Receiver<Arc<Roster>>,
@@ -88,15 +90,15 @@ fn publish(home: &Home, task: TaskId, run_as: &dyn Fn(PrincipalId) -> io::Result
     let Some(workspace) = &state.request.workspace else { return Ok(()) };
     let user = run_as(state.request.principal)?.user;
     let user = user.as_ref();
-    let runs = countersign_shim::with_user_ids(user, || runs(Path::new(workspace.as_str()), owner(user)))??;
+    let runs = countersign_shim::with_user_ids(user, || open_runs(Path::new(workspace.as_str()), runs_owner(user)))??;
     for (stream, _) in state.io.streams.iter().filter(|(_, s)| s.bytes > 0) {
-        put(&runs, home, &state, *stream, user)?;
+        publish_stream(&runs, home, &state, *stream, user)?;
     }
     Ok(())
 }
 
 /// Opens `.runs` below the workspace, or creates it. It must belong to the user and be no link.
-fn runs(workspace: &Path, owner: u32) -> io::Result<OwnedFd> {
+fn open_runs(workspace: &Path, owner: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let workspace = openat2(CWD, workspace, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
     match mkdirat(&workspace, RUNS, Mode::RWXU) {
@@ -111,18 +113,24 @@ fn runs(workspace: &Path, owner: u32) -> io::Result<OwnedFd> {
         return Err(io::Error::other(format!("{RUNS} belongs to another user or is writable by others")));
     }
     if statat(&runs, ".gitignore", AtFlags::SYMLINK_NOFOLLOW).is_err() {
-        let mut ignore = create(&runs, ".gitignore")?;
+        let mut ignore = create_file(&runs, ".gitignore")?;
         ignore.write_all(b"*\n")?;
     }
     Ok(runs)
 }
 
-fn create(dir: &OwnedFd, name: &str) -> io::Result<File> {
+fn create_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, user: Option<&TaskUser>) -> io::Result<()> {
+fn publish_stream(
+    runs: &OwnedFd,
+    home: &Home,
+    state: &TaskState,
+    stream: StreamName,
+    user: Option<&TaskUser>,
+) -> io::Result<()> {
     let task = state.task_id;
     let mut from = File::open(home.task_dir(task).join(stream.file()))?;
     // Renamed when it is complete: a partial copy would never be completed.
@@ -130,13 +138,13 @@ fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, user:
     // The daemon reads its own file; the user writes the copy.
     let mut to = countersign_shim::with_user_ids(user, || {
         let _ = rustix::fs::unlinkat(runs, &fresh, AtFlags::empty());
-        create(runs, &fresh)
+        create_file(runs, &fresh)
     })??;
-    copy(&mut from, &mut to, state, stream)?;
+    copy_stream(&mut from, &mut to, state, stream)?;
     Ok(countersign_shim::with_user_ids(user, || renameat(runs, &fresh, runs, &name))??)
 }
 
-fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
+fn copy_stream(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
     let task = state.task_id;
     let (len, total) = (from.metadata()?.len(), state.io.streams.get(&stream).map_or(0, |s| s.bytes));
     if len <= MAX_WHOLE_BYTES && len == total {
@@ -163,20 +171,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_ours_is_not_written_to() {
+    fn a_linked_runs_directory_is_not_written_to() {
         let dir = tempfile::tempdir().unwrap();
         let (workspace, elsewhere) = (dir.path().join("w"), dir.path().join("elsewhere"));
         std::fs::create_dir_all(&workspace).unwrap();
         std::fs::create_dir_all(&elsewhere).unwrap();
-        runs(&workspace, owner(None)).unwrap();
+        open_runs(&workspace, runs_owner(None)).unwrap();
         assert_eq!(std::fs::read_to_string(workspace.join(".runs/.gitignore")).unwrap(), "*\n");
-        runs(&workspace, owner(None)).unwrap();
+        open_runs(&workspace, runs_owner(None)).unwrap();
         std::fs::remove_dir_all(workspace.join(".runs")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, workspace.join(".runs")).unwrap();
-        assert!(runs(&workspace, owner(None)).is_err(), "a link is not followed");
+        assert!(open_runs(&workspace, runs_owner(None)).is_err(), "a link is not followed");
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&workspace, &link).unwrap();
-        assert!(runs(&link, owner(None)).is_err(), "nor is a link in the path");
+        assert!(open_runs(&link, runs_owner(None)).is_err(), "nor is a link in the path");
     }
 }

@@ -72,7 +72,7 @@ pub(crate) struct SealerHandle {
 
 impl SealerHandle {
     /// Queues a settled task for its receipt.
-    pub(crate) fn seal(&self, task: TaskId) {
+    pub(crate) fn queue_task(&self, task: TaskId) {
         let _ = self.work.send(SealerCall::Seal(task));
     }
 
@@ -82,17 +82,17 @@ impl SealerHandle {
     }
 
     /// A signed ledger head.
-    pub(crate) async fn head(&self) -> Result<Envelope, Refusal> {
+    pub(crate) async fn signed_head(&self) -> Result<Envelope, Refusal> {
         calls::send_call(&self.work, SealerCall::Head).await?
     }
 
     /// The signed statement that the daemon removes the files of a task.
-    pub(crate) async fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
+    pub(crate) async fn signed_expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
         calls::send_call(&self.work, |reply| SealerCall::Expiry { task, reply }).await?
     }
 
     /// Rotates the signing key. `lost`: the current key cannot sign for the next one.
-    pub(crate) async fn rotate(&self, lost: bool) -> Result<KeyAnnounced, Refusal> {
+    pub(crate) async fn rotate_key(&self, lost: bool) -> Result<KeyAnnounced, Refusal> {
         calls::send_call(&self.work, |reply| SealerCall::Rotate { lost, reply }).await?
     }
 }
@@ -124,14 +124,14 @@ pub(crate) enum SealError {
 
 /// The first of the tasks that cannot be sealed, and how many more there are.
 #[derive(Debug, thiserror::Error)]
-#[error("{task} has no receipt: {why}{}; the next daemon tries again", and_more(*.more))]
+#[error("{task} has no receipt: {why}{}; the next daemon tries again", describe_more(*.more))]
 pub(crate) struct UnsealableTask {
     task: TaskId,
     why: Arc<SealError>,
     more: usize,
 }
 
-fn and_more(more: usize) -> String {
+fn describe_more(more: usize) -> String {
     match more {
         0 => String::new(),
         1 => ", and 1 more task".to_owned(),
@@ -150,16 +150,16 @@ pub(crate) enum SealingState {
 }
 
 impl SealingState {
-    pub(crate) fn works(&self) -> bool {
+    pub(crate) fn can_seal(&self) -> bool {
         !matches!(self, Self::Fails(_))
     }
 
     /// The problem, for people.
-    pub(crate) fn trouble(&self) -> Option<Text> {
-        self.why().map(|why| text_by_shape(&why))
+    pub(crate) fn problem(&self) -> Option<Text> {
+        self.reason().map(|why| text_by_shape(&why))
     }
 
-    fn why(&self) -> Option<String> {
+    fn reason(&self) -> Option<String> {
         match self {
             Self::Works => None,
             Self::Stuck(why) => Some(why.to_string()),
@@ -191,7 +191,7 @@ pub(crate) struct SealerParts<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) commit: &'a CommitHandle,
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    pub(crate) given: LaunchSecrets,
+    pub(crate) launch_secrets: LaunchSecrets,
     /// The previous daemon crashed.
     pub(crate) after_a_crash: bool,
     /// The ledger cannot be used, for this reason.
@@ -212,25 +212,25 @@ pub(crate) struct Sealer {
     /// Directories that tasks do not write to.
     skip: Vec<PathBuf>,
     /// The last decision before this daemon started, and whether the previous daemon crashed.
-    began_after: i64,
+    last_before_start: i64,
     after_a_crash: bool,
     /// Whether the ledger is usable, so that a key is needed.
-    reads: bool,
+    ledger_usable: bool,
     /// Whether the ledger contains the key.
     announced: bool,
     key: Option<SigningKey>,
     mint: IdMint,
-    given: LaunchSecrets,
+    launch_secrets: LaunchSecrets,
     /// Tasks that wait for their receipt.
     backlog: VecDeque<TaskId>,
     /// Callers that wait until the backlog is empty.
     waiting: Vec<oneshot::Sender<()>>,
     /// Something failed in the last round and is tried again.
-    again: bool,
+    retry: bool,
     /// Tasks that could not be sealed: the number of attempts, and the reason.
-    troubled: HashMap<TaskId, (u32, Arc<SealError>)>,
+    failed_tasks: HashMap<TaskId, (u32, Arc<SealError>)>,
     /// When the sealer continues.
-    rests_until: Option<Instant>,
+    paused_until: Option<Instant>,
 }
 
 /// The signing key that the ledger announced last.
@@ -244,8 +244,18 @@ impl Sealer {
     pub(crate) fn new(
         parts: SealerParts<'_>,
     ) -> Result<(Self, SealerHandle, watch::Receiver<SealingState>), LedgerError> {
-        let SealerParts { home, home_id, users, gate, ledger, commit, roster, given, after_a_crash, reading_only } =
-            parts;
+        let SealerParts {
+            home,
+            home_id,
+            users,
+            gate,
+            ledger,
+            commit,
+            roster,
+            launch_secrets: given,
+            after_a_crash,
+            reading_only,
+        } = parts;
         let reader = ledger.reader()?;
         let key = match reading_only {
             None => load_key(home, &reader).inspect_err(|e| crate::log!("no receipts can be made: {e}")),
@@ -267,19 +277,19 @@ impl Sealer {
             sealing,
             file_key: case::mask_key(&gate.key),
             skip: gate.protected.iter().map(PathBuf::from).collect(),
-            began_after: ledger.last(),
+            last_before_start: ledger.last(),
             after_a_crash,
-            reads: reading_only.is_none(),
+            ledger_usable: reading_only.is_none(),
             announced: !reader.keys()?.is_empty(),
             reader,
             key,
             mint: IdMint::default(),
-            given,
+            launch_secrets: given,
             backlog: VecDeque::new(),
             waiting: Vec::new(),
-            again: false,
-            troubled: HashMap::new(),
-            rests_until: None,
+            retry: false,
+            failed_tasks: HashMap::new(),
+            paused_until: None,
         };
         Ok((sealer, SealerHandle { work }, known))
     }
@@ -290,35 +300,35 @@ impl Sealer {
         // Sealing must not take the processor from running tasks.
         let _ = rustix::process::setpriority_process(None, SEALER_NICE);
         // The key must be in the ledger before it signs anything; if this fails, the first receipt tries again.
-        let _ = self.announce();
-        while let Ok(first) = self.next() {
+        let _ = self.announce_key();
+        while let Ok(first) = self.next_call() {
             let mut asked = first;
             while let Some(work) = asked {
-                self.take(work);
+                self.handle_call(work);
                 asked = self.work.try_recv().ok();
             }
-            if self.key.is_none() && self.reads {
+            if self.key.is_none() && self.ledger_usable {
                 self.find_key();
             }
             if self.key.is_none() {
                 // There is nothing to wait for. The ledger lists the settled tasks when there is a key again.
                 self.waiting.clear();
-                self.backlog.drain(..).for_each(|task| self.given.forget(task));
+                self.backlog.drain(..).for_each(|task| self.launch_secrets.forget(task));
                 continue;
             }
             if self.backlog.is_empty() {
                 let unsealed = self.reader.unsealed().unwrap_or_default();
-                self.backlog = unsealed.into_iter().filter(|task| !self.gave_up(*task)).collect();
+                self.backlog = unsealed.into_iter().filter(|task| !self.has_given_up(*task)).collect();
             }
-            if self.waiting.is_empty() && self.rests() > Duration::ZERO {
+            if self.waiting.is_empty() && self.remaining_pause() > Duration::ZERO {
                 continue;
             }
-            self.seal_some();
+            self.seal_backlog();
         }
     }
 
     /// The next call; none when it is time to continue without one. An error if all handles are dropped.
-    fn next(&self) -> Result<Option<SealerCall>, mpsc::RecvError> {
+    fn next_call(&self) -> Result<Option<SealerCall>, mpsc::RecvError> {
         if self.key.is_none() {
             // The key may be put back.
             return match self.work.recv_timeout(KEY_POLL_INTERVAL) {
@@ -330,52 +340,52 @@ impl Sealer {
         if self.backlog.is_empty() {
             return self.work.recv().map(Some);
         }
-        Ok(if self.again {
+        Ok(if self.retry {
             // Nothing notifies the sealer when a full disk has space again.
             self.work.recv_timeout(ROUND_RETRY_INTERVAL).ok()
-        } else if self.waiting.is_empty() && self.rests() > Duration::ZERO {
+        } else if self.waiting.is_empty() && self.remaining_pause() > Duration::ZERO {
             // Tasks that settle meanwhile are sealed together. A caller of `barrier` does not wait for that.
-            self.work.recv_timeout(self.rests()).ok()
+            self.work.recv_timeout(self.remaining_pause()).ok()
         } else {
             self.work.try_recv().ok()
         })
     }
 
-    fn take(&mut self, work: SealerCall) {
+    fn handle_call(&mut self, work: SealerCall) {
         match work {
             SealerCall::Seal(task) => {
                 if self.backlog.is_empty() {
-                    self.rest_for(SEAL_BATCH_WINDOW);
+                    self.pause_for(SEAL_BATCH_WINDOW);
                 }
                 self.backlog.push_back(task);
             }
             SealerCall::Barrier(reply) => self.waiting.push(reply),
-            SealerCall::Head(reply) => drop(reply.send(self.head())),
-            SealerCall::Expiry { task, reply } => drop(reply.send(self.expiry(task))),
-            SealerCall::Rotate { lost, reply } => drop(reply.send(self.rotate(lost))),
+            SealerCall::Head(reply) => drop(reply.send(self.sign_head())),
+            SealerCall::Expiry { task, reply } => drop(reply.send(self.sign_expiry(task))),
+            SealerCall::Rotate { lost, reply } => drop(reply.send(self.rotate_key(lost))),
         }
     }
 
     /// Seals one round and updates the state.
-    fn seal_some(&mut self) {
+    fn seal_backlog(&mut self) {
         let round: Vec<TaskId> = self.backlog.drain(..self.backlog.len().min(MAX_ROUND_TASKS)).collect();
-        let now = match self.round(&round) {
+        let now = match self.seal_round(&round) {
             Ok(failed) => {
-                self.again = !failed.is_empty();
+                self.retry = !failed.is_empty();
                 for (task, why) in failed {
-                    self.failed(task, why);
+                    self.note_failure(task, why);
                 }
-                self.stuck()
+                self.current_state()
             }
             Err(why) => {
-                self.again = true;
+                self.retry = true;
                 self.backlog.extend(round);
                 SealingState::Fails(Arc::new(why))
             }
         };
-        let why = now.why();
+        let why = now.reason();
         let before = self.sealing.send_replace(now);
-        if let Some(why) = why.filter(|why| before.why().as_ref() != Some(why)) {
+        if let Some(why) = why.filter(|why| before.reason().as_ref() != Some(why)) {
             crate::log!("receipts: {why}");
         }
         if self.backlog.is_empty() {
@@ -396,31 +406,31 @@ impl Sealer {
     }
 
     /// Pauses sealing for this time at least.
-    fn rest_for(&mut self, time: Duration) {
+    fn pause_for(&mut self, time: Duration) {
         let until = clock::steady() + time;
-        self.rests_until = Some(self.rests_until.map_or(until, |later| later.max(until)));
+        self.paused_until = Some(self.paused_until.map_or(until, |later| later.max(until)));
     }
 
     /// How long sealing still pauses.
-    fn rests(&self) -> Duration {
-        self.rests_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(clock::steady()))
+    fn remaining_pause(&self) -> Duration {
+        self.paused_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(clock::steady()))
     }
 
     /// Notes that a task could not be sealed. After a few attempts it does not delay others any more.
-    fn failed(&mut self, task: TaskId, why: SealError) {
-        let tries = self.troubled.get(&task).map_or(0, |(tries, _)| *tries) + 1;
-        self.troubled.insert(task, (tries, Arc::new(why)));
+    fn note_failure(&mut self, task: TaskId, why: SealError) {
+        let tries = self.failed_tasks.get(&task).map_or(0, |(tries, _)| *tries) + 1;
+        self.failed_tasks.insert(task, (tries, Arc::new(why)));
         if tries < MAX_SEAL_ATTEMPTS {
             self.backlog.push_back(task);
         }
     }
 
-    fn gave_up(&self, task: TaskId) -> bool {
-        self.troubled.get(&task).is_some_and(|(tries, _)| *tries >= MAX_SEAL_ATTEMPTS)
+    fn has_given_up(&self, task: TaskId) -> bool {
+        self.failed_tasks.get(&task).is_some_and(|(tries, _)| *tries >= MAX_SEAL_ATTEMPTS)
     }
 
-    fn stuck(&self) -> SealingState {
-        let mut stuck = self.troubled.iter().filter(|(_, (tries, _))| *tries >= MAX_SEAL_ATTEMPTS);
+    fn current_state(&self) -> SealingState {
+        let mut stuck = self.failed_tasks.iter().filter(|(_, (tries, _))| *tries >= MAX_SEAL_ATTEMPTS);
         match stuck.next() {
             None => SealingState::Works,
             Some((task, (_, why))) => {
@@ -431,13 +441,13 @@ impl Sealer {
 
     /// Seals tasks in one commit. Returns the tasks that cannot be sealed with the reasons; they do not delay the
     /// others.
-    fn round(&mut self, tasks: &[TaskId]) -> Result<Vec<(TaskId, SealError)>, SealError> {
-        self.announce()?;
+    fn seal_round(&mut self, tasks: &[TaskId]) -> Result<Vec<(TaskId, SealError)>, SealError> {
+        self.announce_key()?;
         let (mut open, mut failed, mut seen) = (Vec::with_capacity(tasks.len()), Vec::new(), HashSet::new());
         let tasks: Vec<TaskId> = tasks.iter().copied().filter(|task| seen.insert(*task)).collect();
         closing::sync(&self.home, &tasks).map_err(SealError::Sync)?;
         for task in tasks {
-            match self.closed(task) {
+            match self.read_unsealed(task) {
                 Ok(closed) => open.extend(closed),
                 Err(e) => failed.push((task, e)),
             }
@@ -457,7 +467,7 @@ impl Sealer {
         let (mut events, mut sealed_now) = (Vec::with_capacity(open.len()), Vec::with_capacity(open.len()));
         for mut closed in open {
             let task = closed.account.state.task_id;
-            match self.seal(&mut closed, &mut scans, number + 1, prev, ledger_head) {
+            match self.make_receipt(&mut closed, &mut scans, number + 1, prev, ledger_head) {
                 Ok((event, digest)) => {
                     (number, prev) = (number + 1, Some(digest));
                     events.push(event);
@@ -467,26 +477,26 @@ impl Sealer {
             }
         }
         // Scanning takes a small part of the time, however much there is.
-        self.rest_for(scans.took() * SCAN_TIME_DIVISOR);
+        self.pause_for(scans.total_time() * SCAN_TIME_DIVISOR);
         crash::point("seal.before_commit");
         self.commit.decide_blocking(events)?;
         crash::point("seal.after_commit");
         for task in sealed_now {
-            self.given.forget(task);
-            self.troubled.remove(&task);
+            self.launch_secrets.forget(task);
+            self.failed_tasks.remove(&task);
         }
         Ok(failed)
     }
 
     /// The records of a settled task; none if it has its receipt.
-    fn closed(&self, task: TaskId) -> Result<Option<SettledTask>, SealError> {
+    fn read_unsealed(&self, task: TaskId) -> Result<Option<SettledTask>, SealError> {
         if self.reader.is_sealed(task)? {
             return Ok(None);
         }
         Ok(SettledTask::read(&self.home, &self.reader, task)?)
     }
 
-    fn seal(
+    fn make_receipt(
         &mut self,
         closed: &mut SettledTask,
         scans: &mut RootScans,
@@ -496,7 +506,7 @@ impl Sealer {
     ) -> Result<(DeskEvent, Digest), SealError> {
         let (task, seq, at) = (closed.account.state.task_id, closed.next_seq, clock::now());
         let key = self.key.as_ref().ok_or(SealError::NoKey)?;
-        let settled = self.reader.settled_by(task)?.filter(|n| *n <= self.began_after);
+        let settled = self.reader.settled_by(task)?.filter(|n| *n <= self.last_before_start);
         let late = match settled {
             Some(n) => self.after_a_crash || self.reader.crashed_since(n)?,
             None => false,
@@ -519,7 +529,7 @@ impl Sealer {
     }
 
     /// Records the key in the ledger, before anything is signed with it.
-    fn announce(&mut self) -> Result<(), SealError> {
+    fn announce_key(&mut self) -> Result<(), SealError> {
         let Some(key) = &self.key else { return Err(SealError::NoKey) };
         if self.announced {
             return Ok(());
@@ -531,8 +541,8 @@ impl Sealer {
         Ok(())
     }
 
-    fn head(&self) -> Result<Envelope, Refusal> {
-        let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
+    fn sign_head(&self) -> Result<Envelope, Refusal> {
+        let key = self.key.as_ref().ok_or_else(|| no_key_refusal(&self.sealing))?;
         let internal = |e: &dyn std::fmt::Display| Refusal::new(RefusalCode::Internal, e.to_string());
         let (n, sha256) = self.reader.head().map_err(|e| internal(&e))?;
         let last = self.reader.last_receipt().map_err(|e| internal(&e))?;
@@ -549,18 +559,18 @@ impl Sealer {
         Ok(Envelope::new(HEAD_TYPE, &body, key.public().id(), &key.sign(HEAD_TYPE, body.as_bytes())))
     }
 
-    fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
-        let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
+    fn sign_expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
+        let key = self.key.as_ref().ok_or_else(|| no_key_refusal(&self.sealing))?;
         let signed = self.reader.receipt_of(task).map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
         let signed = signed.ok_or_else(|| Refusal::new(RefusalCode::NotSealed, format!("{task} has no receipt")))?;
         Ok(key.expiry(task, signed.digest()))
     }
 
     /// Rotates to a new key. The old key signs for the new one, unless it is lost.
-    fn rotate(&mut self, lost: bool) -> Result<KeyAnnounced, Refusal> {
+    fn rotate_key(&mut self, lost: bool) -> Result<KeyAnnounced, Refusal> {
         let internal = |e: &dyn std::fmt::Display| Refusal::new(RefusalCode::Internal, e.to_string());
         let before = match (&self.key, lost) {
-            (None, false) => return Err(no_key(&self.sealing)),
+            (None, false) => return Err(no_key_refusal(&self.sealing)),
             (Some(_), true) => {
                 let refusal = Refusal::new(RefusalCode::BadRequest, "the signing key is not lost; it works");
                 return Err(refusal.hint("rotate without `lost` (csn keys rotate, without --lost)"));
@@ -585,17 +595,17 @@ impl Sealer {
     }
 }
 
-fn no_key(sealing: &watch::Sender<SealingState>) -> Refusal {
-    let why = sealing.borrow().why().unwrap_or_else(|| SealError::NoKey.to_string());
+fn no_key_refusal(sealing: &watch::Sender<SealingState>) -> Refusal {
+    let why = sealing.borrow().reason().unwrap_or_else(|| SealError::NoKey.to_string());
     Refusal::new(RefusalCode::SealerUnavailable, why).hint("`csn doctor` shows details")
 }
 
 /// The environment and arguments of the tasks that this daemon launched, until they have their receipt: a secret among
 /// them must not appear in file names either. Never written to disk.
 #[derive(Clone, Default)]
-pub(crate) struct LaunchSecrets(Arc<Mutex<HashMap<TaskId, Words>>>);
+pub(crate) struct LaunchSecrets(Arc<Mutex<HashMap<TaskId, TaskSecrets>>>);
 
-struct Words {
+struct TaskSecrets {
     env: Vec<(String, String)>,
     argv: Vec<String>,
 }
@@ -607,7 +617,7 @@ impl LaunchSecrets {
     pub(crate) fn remember(&self, task: TaskId, env: &[(String, String)], argv: &[String]) {
         let mut all = crate::lock(&self.0);
         if all.len() < MAX_REMEMBERED_TASKS {
-            all.insert(task, Words { env: env.to_vec(), argv: argv.to_vec() });
+            all.insert(task, TaskSecrets { env: env.to_vec(), argv: argv.to_vec() });
         }
     }
 
@@ -624,7 +634,7 @@ impl LaunchSecrets {
 }
 
 impl Sealer {
-    fn is_root(&self, root: &Path, home: &str) -> bool {
+    fn can_be_root(&self, root: &Path, home: &str) -> bool {
         let protected: Vec<String> = self.skip.iter().map(|p| p.to_string_lossy().into_owned()).collect();
         countersign_policy::can_be_root(&root.to_string_lossy(), home, &protected, root.join(".git").exists())
     }
@@ -648,17 +658,17 @@ impl Sealer {
         let mut roots: Vec<PathBuf> = roots.map(|r| PathBuf::from(r.as_str())).collect();
         roots.dedup();
         // Not a whole home or disk: that says nothing about a task and takes long.
-        roots.retain(|root| self.is_root(root, run_as.home()));
+        roots.retain(|root| self.can_be_root(root, run_as.home()));
         if roots.is_empty() {
             return None;
         }
         let user = run_as.user;
-        let found = scans.of(&roots, RunWindow { from, to }, user.as_ref());
+        let found = scans.scan_roots(&roots, RunWindow { from, to }, user.as_ref());
         let prepared = roots.iter().map(|root| text_by_shape(&root.to_string_lossy())).collect();
         let mut touched =
             TouchedFiles { observed: FileObservation::Scan, roots: prepared, complete: found.complete, ..known };
         // Without the task's secrets, or with hidden input, a file name may contain a secret.
-        let mask = self.given.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
+        let mask = self.launch_secrets.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
         let Some(mask) = mask else {
             touched.complete &= found.files.is_empty();
             touched.more = found.files.len() as u64 + found.more;

@@ -52,7 +52,7 @@ pub(crate) struct RunWindow {
 }
 
 impl RunWindow {
-    fn holds(self, micros: i64) -> bool {
+    fn contains(self, micros: i64) -> bool {
         micros >= self.from.micros() - TICK_MICROS && micros <= self.to.micros() + TICK_MICROS
     }
 }
@@ -80,40 +80,45 @@ pub(crate) struct RootScans {
     skip: Vec<PathBuf>,
     key: Digest,
     /// By user and root.
-    done: BTreeMap<(Option<u32>, PathBuf), RootScan>,
-    took: Duration,
+    scans: BTreeMap<(Option<u32>, PathBuf), RootScan>,
+    total_time: Duration,
 }
 
 impl RootScans {
     /// For tasks that ran since then. Nothing below `skip` counts.
     pub(crate) fn since(since: Timestamp, skip: Vec<PathBuf>, key: Digest) -> Self {
-        Self { since: since.micros() - TICK_MICROS, skip, key, done: BTreeMap::new(), took: Duration::ZERO }
+        Self { since: since.micros() - TICK_MICROS, skip, key, scans: BTreeMap::new(), total_time: Duration::ZERO }
     }
 
     /// How long all scans took.
-    pub(crate) fn took(&self) -> Duration {
-        self.took
+    pub(crate) fn total_time(&self) -> Duration {
+        self.total_time
     }
 
     /// The changes in these roots, as this user sees them; none is the daemon's own user.
-    pub(crate) fn of(&mut self, roots: &[PathBuf], window: RunWindow, user: Option<&TaskUser>) -> TouchedByTask {
+    pub(crate) fn scan_roots(
+        &mut self,
+        roots: &[PathBuf],
+        window: RunWindow,
+        user: Option<&TaskUser>,
+    ) -> TouchedByTask {
         let at = |root: &PathBuf| (user.map(|l| l.uid), root.clone());
         let mut touched = TouchedByTask { complete: true, ..TouchedByTask::default() };
         let mut found: Vec<(bool, &ChangedFile)> = Vec::new();
         let outermost = |root: &&PathBuf| !roots.iter().any(|r| r != *root && root.starts_with(r));
         for root in roots.iter().filter(outermost) {
-            if !self.done.contains_key(&at(root)) {
+            if !self.scans.contains_key(&at(root)) {
                 let began = clock::steady();
-                let seen = within(root.clone(), self.since, self.skip.clone(), user.cloned());
-                self.took += clock::steady().duration_since(began);
-                self.done.insert(at(root), seen);
+                let seen = scan_root(root.clone(), self.since, self.skip.clone(), user.cloned());
+                self.total_time += clock::steady().duration_since(began);
+                self.scans.insert(at(root), seen);
             }
         }
         for root in roots.iter().filter(outermost) {
-            let Some(seen) = self.done.get(&at(root)) else { continue };
+            let Some(seen) = self.scans.get(&at(root)) else { continue };
             touched.complete &= seen.complete;
             for file in &seen.files {
-                if window.holds(file.changed) {
+                if window.contains(file.changed) {
                     found.push((countersign_shim::is_escape(&file.path), file));
                 } else {
                     // Changed after the task, by another process: the task may have changed it before.
@@ -127,7 +132,7 @@ impl RootScans {
         touched.more = found.len().saturating_sub(MAX_LISTED_FILES) as u64;
         touched.complete &= touched.more == 0;
         for (n, (escape, file)) in found.into_iter().take(MAX_LISTED_FILES).enumerate() {
-            let born = file.born.is_some_and(|b| window.holds(b));
+            let born = file.born.is_some_and(|b| window.contains(b));
             let change = if born { FileChange::Created } else { FileChange::Modified };
             let after = (n < MAX_DIGESTED_FILES).then(|| self.digest(&file.path, user)).flatten();
             touched.files.push(TouchedPath { path: file.path.clone(), change, escape, after });
@@ -146,10 +151,10 @@ impl RootScans {
 }
 
 /// Scans one root on a thread of its own, which is abandoned if it does not return in time.
-fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, user: Option<TaskUser>) -> RootScan {
+fn scan_root(root: PathBuf, since: i64, skip: Vec<PathBuf>, user: Option<TaskUser>) -> RootScan {
     let (send, receive) = mpsc::channel();
     let walking = std::thread::Builder::new().name("scan".into()).spawn(move || {
-        let seen = with_user_ids(user.as_ref(), || walk(&root, since, &skip));
+        let seen = with_user_ids(user.as_ref(), || walk_root(&root, since, &skip));
         let _ = send.send(seen.unwrap_or_default());
     });
     match walking {
@@ -158,7 +163,7 @@ fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, user: Option<TaskUser>)
     }
 }
 
-fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
+fn walk_root(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
     let until: Instant = clock::steady() + ROOT_SCAN_TIMEOUT;
     let mut seen = RootScan { complete: true, ..RootScan::default() };
     let Some(device) = stat(root).map(|s| (s.stx_dev_major, s.stx_dev_minor)) else {
@@ -225,7 +230,7 @@ mod tests {
     fn scan(root: &Path, from: Timestamp) -> TouchedByTask {
         let key = Digest::sha256(&[b"k"]);
         let mut scans = RootScans::since(from, vec![root.join("daemon")], key);
-        scans.of(&[root.to_owned(), root.join("sub")], RunWindow { from, to: clock::now() }, None)
+        scans.scan_roots(&[root.to_owned(), root.join("sub")], RunWindow { from, to: clock::now() }, None)
     }
 
     /// A time before every later change: the kernel's clock has ticked.
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_in_the_window_is_listed_and_what_runs_later_is_named() {
+    fn changes_in_the_window_are_listed_with_escape_files_first() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         for place in ["sub", ".git/hooks", ".git/objects", "daemon", ".runs"] {
@@ -284,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_went_leaves_the_list_incomplete() {
+    fn a_removed_file_leaves_the_list_incomplete() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("sub")).unwrap();
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_only_changed_are_all_there_are() {
+    fn modified_files_leave_the_list_complete() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("sub/.runs")).unwrap();
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_gone_is_not_complete() {
+    fn a_missing_root_leaves_the_list_incomplete() {
         let touched = scan(Path::new("/nonexistent/root"), clock::now());
         assert!(!touched.complete);
     }

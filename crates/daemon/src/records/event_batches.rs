@@ -30,7 +30,7 @@ impl EventBatchCache {
         lock(&self.recent).retain(|((t, _), _)| *t != task);
     }
 
-    pub(super) fn put(&self, at: (TaskId, u64), piece: EventBatch) {
+    pub(super) fn insert(&self, at: (TaskId, u64), piece: EventBatch) {
         let mut recent = lock(&self.recent);
         recent.push_back((at, piece));
         if recent.len() > MAX_CACHED_BATCHES {

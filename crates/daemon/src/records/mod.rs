@@ -41,7 +41,7 @@ pub(crate) struct OutputChunk {
 
 impl OutputChunk {
     /// From an output frame; none for any other.
-    pub(crate) fn of(frame: &Frame) -> Option<Self> {
+    pub(crate) fn from_frame(frame: &Frame) -> Option<Self> {
         let Frame::Output { stream, offset, len, digest } = frame else { return None };
         Some(Self { stream: *stream, offset: *offset, len: *len, digest: *digest })
     }
@@ -53,12 +53,12 @@ pub(crate) struct Records {
     home_id: Option<HomeId>,
     readers: LedgerReaderPool,
     roster: watch::Receiver<Arc<Roster>>,
-    line: watch::Receiver<Arc<Vec<TaskId>>>,
+    queue: watch::Receiver<Arc<Vec<TaskId>>>,
     sealing: watch::Receiver<SealingState>,
     shims: Arc<ShimRegistry>,
     projections: Projections,
-    readings: OutputReaders,
-    pieces: EventBatchCache,
+    output_readers: OutputReaders,
+    event_batches: EventBatchCache,
     pub(crate) verified: VerifiedFiles,
 }
 
@@ -77,12 +77,12 @@ impl Records {
             home_id,
             readers,
             roster,
-            line,
+            queue: line,
             sealing,
             shims,
             projections: Projections::default(),
-            readings: OutputReaders::default(),
-            pieces: EventBatchCache::default(),
+            output_readers: OutputReaders::default(),
+            event_batches: EventBatchCache::default(),
             verified: VerifiedFiles::default(),
         }
     }
@@ -93,7 +93,7 @@ impl Records {
     }
 
     /// Reads the ledger.
-    pub(crate) fn ledger<T>(
+    pub(crate) fn read_ledger<T>(
         &self,
         read: impl FnOnce(&LedgerReader) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
@@ -110,13 +110,13 @@ impl Records {
     }
 
     /// Opens a file of a task. It must be a regular file.
-    pub(crate) fn file(&self, task: TaskId, name: &str) -> io::Result<File> {
+    pub(crate) fn open_file(&self, task: TaskId, name: &str) -> io::Result<File> {
         output::regular(&self.home.task_dir(task).join(name))
     }
 
     /// The state of a task, folded without caching.
     pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, TaskRefusal> {
-        Ok(self.ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
+        Ok(self.read_ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
     }
 
     /// The decisions and frames of a task, from a sequence number on.
@@ -125,18 +125,18 @@ impl Records {
     }
 
     /// The next lines of a stream, with their sequence numbers.
-    pub(crate) fn next(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
-        Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
+    pub(crate) fn read_lines(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
+        Ok(self.read_ledger(|r| Ok(stream.next(r, bytes)))??)
     }
 
     /// The bytes of one output frame, verified. `dropped` is what the output limit dropped before it.
-    pub(crate) fn chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
+    pub(crate) fn read_chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
         let OutputChunk { stream, offset, len, digest } = chunk;
         output::chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
     }
 
     /// Both ends of a long output frame, unverified: for one that a live shim has just written.
-    pub(crate) fn chunk_ends(
+    pub(crate) fn read_chunk_ends(
         &self,
         task: TaskId,
         chunk: OutputChunk,
@@ -148,7 +148,7 @@ impl Records {
     }
 
     /// The stored request of a task, while it waits.
-    pub(crate) fn waiting(&self, task: TaskId) -> Option<WaitingRequest> {
+    pub(crate) fn waiting_request(&self, task: TaskId) -> Option<WaitingRequest> {
         waiting::read(&self.home, task).ok()
     }
 
@@ -156,13 +156,13 @@ impl Records {
     pub(crate) fn task_owner(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>, LedgerError> {
         match self.projections.task_owner(task) {
             Some(whose) => Ok(Some(whose)),
-            None => self.ledger(|r| r.task_owner(task)),
+            None => self.read_ledger(|r| r.task_owner(task)),
         }
     }
 
     /// The task that a text names: an id, or an unambiguous prefix of one, with or without this home in front. A task
     /// that the caller may not see does not exist for it.
-    pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
+    pub(crate) fn find_task(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let text = TaskAddress::within(text, self.home_id).map_err(|why| {
             Refusal::new(RefusalCode::NotFound, format!("there is no task {}: {why}", DisplaySafe::bounded(text, 60)))
         })?;
@@ -181,7 +181,7 @@ impl Records {
         if prefixed.len() < 3 + MIN_ID_CHARACTERS || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(unknown().into());
         }
-        let found = self.ledger(|r| {
+        let found = self.read_ledger(|r| {
             let mut found = Vec::new();
             for task in r.by_prefix(&prefixed, caller.principal)? {
                 found.extend(r.task_owner(task)?.filter(|(p, s)| caller.can_see(&roster, *p, *s)).map(|_| task));
@@ -198,9 +198,9 @@ impl Records {
     }
 
     /// Like [`Self::find`], for a caller that wants to type into the task or stop it.
-    pub(crate) fn find_own(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
-        let task = self.find(caller, text)?;
-        let whose = self.ledger(|r| r.task_owner(task))?;
+    pub(crate) fn find_controlled_task(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
+        let task = self.find_task(caller, text)?;
+        let whose = self.read_ledger(|r| r.task_owner(task))?;
         let roster = self.roster();
         if whose.is_some_and(|(principal, session)| caller.can_control(&roster, principal, session)) {
             return Ok(task);
@@ -210,22 +210,22 @@ impl Records {
     }
 
     /// Sets the current queue position of a task that waits for a slot.
-    pub(crate) fn place_in_line(&self, state: &mut TaskState) {
+    pub(crate) fn set_queue_position(&self, state: &mut TaskState) {
         if state.status == Status::Queued
-            && let Some(at) = self.line.borrow().iter().position(|t| *t == state.task_id)
+            && let Some(at) = self.queue.borrow().iter().position(|t| *t == state.task_id)
         {
             state.wait = Some(QueueWait { waits_for: WaitsFor::Slot, position: Some(at as u64 + 1) });
         }
     }
 
     /// Whether settled tasks get a receipt.
-    pub(crate) fn seals(&self) -> bool {
-        self.sealing.borrow().works()
+    pub(crate) fn makes_receipts(&self) -> bool {
+        self.sealing.borrow().can_seal()
     }
 
     /// Whether a task has its last record: its receipt, or its end if this daemon makes no receipts.
-    pub(crate) fn is_over(&self, state: &TaskState) -> bool {
-        state.receipt.is_some() || state.settled() && !self.seals()
+    pub(crate) fn has_last_record(&self, state: &TaskState) -> bool {
+        state.receipt.is_some() || state.settled() && !self.makes_receipts()
     }
 
     /// The state of a task when it has settled or the time is up.
@@ -245,7 +245,7 @@ impl Records {
         };
         match tokio::time::timeout(wait, ended).await {
             Ok(Ok(state)) => {
-                self.shims.unlist(task);
+                self.shims.forget_task(task);
                 Ok(state)
             }
             Ok(Err(refused)) => Err(refused),
@@ -255,8 +255,8 @@ impl Records {
 
     /// Folds a task with a long history on a blocking thread. A task that is cached already needs only its newest
     /// records.
-    pub(crate) async fn warm(self: &Arc<Self>, task: TaskId) -> Result<(), TaskRefusal> {
-        if self.projections.knows(task) {
+    pub(crate) async fn load_task(self: &Arc<Self>, task: TaskId) -> Result<(), TaskRefusal> {
+        if self.projections.contains(task) {
             return Ok(());
         }
         let records = Arc::clone(self);
@@ -264,22 +264,22 @@ impl Records {
     }
 
     /// Forgets everything about a task whose files are removed.
-    pub(crate) fn forget(&self, task: TaskId) {
+    pub(crate) fn forget_task(&self, task: TaskId) {
         self.projections.forget(task);
-        self.readings.forget(task);
-        self.pieces.forget(task);
+        self.output_readers.forget(task);
+        self.event_batches.forget(task);
     }
 
-    pub(crate) fn piece(&self, at: (TaskId, u64)) -> Option<EventBatch> {
-        self.pieces.get(at)
+    pub(crate) fn cached_batch(&self, at: (TaskId, u64)) -> Option<EventBatch> {
+        self.event_batches.get(at)
     }
 
-    pub(crate) fn keep_piece(&self, at: (TaskId, u64), piece: EventBatch) {
-        self.pieces.put(at, piece);
+    pub(crate) fn cache_batch(&self, at: (TaskId, u64), piece: EventBatch) {
+        self.event_batches.insert(at, piece);
     }
 }
 
 /// The refusal for an unknown task.
-fn unknown(task: TaskId) -> Refusal {
+fn unknown_task(task: TaskId) -> Refusal {
     Refusal::new(RefusalCode::NotFound, format!("there is no task {task}"))
 }

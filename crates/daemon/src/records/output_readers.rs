@@ -39,7 +39,7 @@ impl Records {
             return Err(TaskRefusal::from(refusal).of_task(state.task_id));
         }
         let Some(first_seq) = state.first_seq() else { return Ok(None) };
-        let mut recent = lock(&self.readings.recent);
+        let mut recent = lock(&self.output_readers.recent);
         if let Some(at) = recent.iter().position(|(t, _)| *t == state.task_id) {
             let reading = Arc::clone(&recent[at].1);
             let entry = recent.remove(at);
@@ -50,7 +50,7 @@ impl Records {
         let map = match OutputMap::open(&dir, first_seq) {
             Ok(map) => map,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(unreadable(&e)),
+            Err(e) => return Err(unreadable_journal(&e)),
         };
         let reading = Arc::new(Mutex::new(OutputReader { dir, map, cache: ChunkCache::default() }));
         recent.push_back((state.task_id, Arc::clone(&reading)));
@@ -62,17 +62,17 @@ impl Records {
 
     /// Whether the task's output can be read without waiting for another reader and without reading its journal first.
     pub(crate) fn output_is_free(&self, task: TaskId) -> bool {
-        lock(&self.readings.recent).iter().any(|(t, reading)| *t == task && reading.try_lock().is_ok())
+        lock(&self.output_readers.recent).iter().any(|(t, reading)| *t == task && reading.try_lock().is_ok())
     }
 }
 
-fn unreadable(e: &std::io::Error) -> TaskRefusal {
+fn unreadable_journal(e: &std::io::Error) -> TaskRefusal {
     Refusal::new(RefusalCode::Internal, format!("the journal cannot be read: {e}")).into()
 }
 
 impl OutputReader {
     pub(crate) fn refresh(&mut self) -> Result<(), TaskRefusal> {
-        self.map.refresh().map_err(|e| unreadable(&e))
+        self.map.refresh().map_err(|e| unreadable_journal(&e))
     }
 
     pub(crate) fn total(&self, stream: StreamName) -> u64 {
@@ -88,18 +88,18 @@ impl OutputReader {
     }
 
     /// Where the last `lines` lines begin.
-    pub(crate) fn tail(&mut self, stream: StreamName, lines: u64) -> Result<u64, TaskRefusal> {
+    pub(crate) fn tail_offset(&mut self, stream: StreamName, lines: u64) -> Result<u64, TaskRefusal> {
         let Self { dir, map, cache } = self;
         Ok(map.tail(cache, dir, stream, lines)?)
     }
 
     /// Where the lines from `line` on begin and end.
-    pub(crate) fn lines(&mut self, stream: StreamName, line: u64, lines: u64) -> Result<(u64, u64), TaskRefusal> {
+    pub(crate) fn line_range(&mut self, stream: StreamName, line: u64, lines: u64) -> Result<(u64, u64), TaskRefusal> {
         let Self { dir, map, cache } = self;
         Ok(map.lines(cache, dir, stream, line, lines)?)
     }
 
-    pub(crate) fn bytes(&mut self, stream: StreamName, offset: u64, max: u64) -> Result<Vec<u8>, TaskRefusal> {
+    pub(crate) fn read_bytes(&mut self, stream: StreamName, offset: u64, max: u64) -> Result<Vec<u8>, TaskRefusal> {
         let Self { dir, map, cache } = self;
         Ok(map.read(cache, dir, stream, offset, max)?)
     }

@@ -16,7 +16,7 @@ pub(crate) struct VerifiedFiles {
 
 impl VerifiedFiles {
     /// Whether an open file has this digest.
-    pub(crate) fn holds(&self, digest: Digest, file: &File) -> std::io::Result<bool> {
+    pub(crate) fn matches_digest(&self, digest: Digest, file: &File) -> std::io::Result<bool> {
         let m = file.metadata()?;
         let stamp = (m.dev(), m.ino(), m.len(), m.ctime(), m.ctime_nsec());
         if lock(&self.recent).contains(&(digest, stamp)) {

@@ -14,22 +14,22 @@ const IDLE_SHIMS: usize = 3;
 pub(crate) struct ShimPool {
     shim: PathBuf,
     fork_server: Mutex<ForkServer>,
-    shelf: Mutex<IdleShims>,
+    idle: Mutex<IdleShims>,
     taken: Condvar,
 }
 
 #[derive(Default)]
 struct IdleShims {
-    pool: VecDeque<IdleShim>,
+    shims: VecDeque<IdleShim>,
     closed: bool,
 }
 
 impl ShimPool {
-    pub(crate) fn stock(shim: PathBuf) -> Arc<Self> {
+    pub(crate) fn start(shim: PathBuf) -> Arc<Self> {
         let pool = Arc::new(Self {
             fork_server: Mutex::new(ForkServer::new(shim.clone())),
             shim,
-            shelf: Mutex::default(),
+            idle: Mutex::default(),
             taken: Condvar::new(),
         });
         let filler = Arc::clone(&pool);
@@ -47,25 +47,25 @@ impl ShimPool {
 
     /// A shim that waits for its order: an idle one, or a new one.
     pub(crate) fn take(&self) -> io::Result<IdleShim> {
-        let idle_shim = self.shelf.lock().ok().and_then(|mut shelf| shelf.pool.pop_front());
+        let idle_shim = self.idle.lock().ok().and_then(|mut shelf| shelf.shims.pop_front());
         self.taken.notify_one();
         match idle_shim {
             Some(idle_shim) => Ok(idle_shim),
-            None => self.fresh(),
+            None => self.fork_shim(),
         }
     }
 
     /// Returns a shim that was not needed.
     pub(crate) fn give_back(&self, idle_shim: IdleShim) {
-        if let Ok(mut shelf) = self.shelf.lock() {
-            shelf.pool.push_front(idle_shim);
+        if let Ok(mut shelf) = self.idle.lock() {
+            shelf.shims.push_front(idle_shim);
         }
     }
 
     pub(crate) fn close(&self) {
-        if let Ok(mut shelf) = self.shelf.lock() {
+        if let Ok(mut shelf) = self.idle.lock() {
             shelf.closed = true;
-            shelf.pool.clear();
+            shelf.shims.clear();
         }
         self.taken.notify_one();
         if let Ok(mut fork_server) = self.fork_server.lock() {
@@ -73,27 +73,27 @@ impl ShimPool {
         }
     }
 
-    fn fresh(&self) -> io::Result<IdleShim> {
+    fn fork_shim(&self) -> io::Result<IdleShim> {
         crate::lock(&self.fork_server).shim()
     }
 
     fn fill(&self) {
-        let Ok(mut shelf) = self.shelf.lock() else { return };
+        let Ok(mut shelf) = self.idle.lock() else { return };
         loop {
             if shelf.closed {
                 return;
             }
-            if shelf.pool.len() < IDLE_SHIMS {
+            if shelf.shims.len() < IDLE_SHIMS {
                 drop(shelf);
-                let started = self.fresh();
-                shelf = match self.shelf.lock() {
+                let started = self.fork_shim();
+                shelf = match self.idle.lock() {
                     Ok(shelf) => shelf,
                     Err(_) => return,
                 };
                 match started {
                     Ok(_) if shelf.closed => return,
                     Ok(idle_shim) => {
-                        shelf.pool.push_back(idle_shim);
+                        shelf.shims.push_back(idle_shim);
                         continue;
                     }
                     // A task that needs a shim reports the reason.

@@ -2,7 +2,7 @@
 
 use crate::{
     desk::DeskEvent,
-    shims::registry::{ShimRegistry, secret},
+    shims::registry::{ShimRegistry, shim_secret},
     users,
 };
 use countersign_model::{Frame, Record, RecordContent, TaskId, Text};
@@ -47,9 +47,9 @@ pub(crate) enum RecoverError {
 
 /// What the disk shows about a launched task, without a connection to its shim.
 pub(crate) enum RecoveredEnd {
-    Settles(Box<DeskEvent>),
+    Settled(Box<DeskEvent>),
     /// A process still writes its journal.
-    Lives,
+    Running,
 }
 
 /// Finds the shims of all launched tasks in parallel, and reports those that have ended to the commit loop. Waits for
@@ -58,10 +58,10 @@ pub(crate) fn adopt_all(registry: &Arc<ShimRegistry>, tasks: &[TaskId]) {
     let (done, all) = mpsc::channel();
     for task in tasks.iter().copied() {
         let (registry, done) = (Arc::clone(registry), done.clone());
-        registry.looked_for.fetch_add(1, Ordering::Relaxed);
+        registry.unfound_shims.fetch_add(1, Ordering::Relaxed);
         let adopting = thread::Builder::new().name("adopt".into()).spawn(move || {
-            settle_or_keep(&registry, task, None);
-            registry.looked_for.fetch_sub(1, Ordering::Relaxed);
+            settle_or_adopt(&registry, task, None);
+            registry.unfound_shims.fetch_sub(1, Ordering::Relaxed);
             let _ = done.send(());
         });
         if let Err(e) = adopting {
@@ -76,7 +76,7 @@ pub(crate) fn adopt_all(registry: &Arc<ShimRegistry>, tasks: &[TaskId]) {
 /// Settles a task whose shim died without a report, from what is on disk.
 pub(crate) fn settle_from_disk(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
     let registry = Arc::clone(registry);
-    let settling = thread::Builder::new().name("settle".into()).spawn(move || settle_or_keep(&registry, task, shim));
+    let settling = thread::Builder::new().name("settle".into()).spawn(move || settle_or_adopt(&registry, task, shim));
     if let Err(e) = settling {
         crate::log!("{task}: no thread to settle it: {e}; restart the daemon");
     }
@@ -84,20 +84,20 @@ pub(crate) fn settle_from_disk(registry: &Arc<ShimRegistry>, task: TaskId, shim:
 
 /// Tries until the task is adopted or settled. Nothing reports when a suspended shim continues or a full disk has space
 /// again, so this polls, first often, then every second.
-fn settle_or_keep(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
+fn settle_or_adopt(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
     let mut last = String::new();
     for attempt in 0u32.. {
         let found = match shim {
             Some(_) => None,
-            None => reach(registry, task).ok(),
+            None => connect(registry, task).ok(),
         };
         if let Some((pid, channel)) = found {
             return registry.adopt_shim(task, pid, channel);
         }
-        match ending(registry, task, shim) {
-            Ok(RecoveredEnd::Settles(event)) => return registry.send_event(*event),
+        match end_from_disk(registry, task, shim) {
+            Ok(RecoveredEnd::Settled(event)) => return registry.send_event(*event),
             // The shim opens its control socket when it notices that the last daemon is gone, which may be only now.
-            Ok(RecoveredEnd::Lives) if attempt < QUICK_ATTEMPTS => thread::sleep(QUICK_RETRY_INTERVAL),
+            Ok(RecoveredEnd::Running) if attempt < QUICK_ATTEMPTS => thread::sleep(QUICK_RETRY_INTERVAL),
             outcome => {
                 let says = match outcome {
                     Err(e) => e.to_string(),
@@ -114,7 +114,7 @@ fn settle_or_keep(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>)
 }
 
 /// Connects to a shim through its control socket.
-fn reach(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
+fn connect(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
     let (_dir, path) = Home::short(&registry.home.run(), &socket_name(task))?;
     // Without blocking: a suspended shim accepts nothing, and a full queue would block forever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -127,7 +127,7 @@ fn reach(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)>
         FromShim::Hello { protocol: PROTOCOL, task: Some(said), .. } if said == task => {}
         _ => return Err(io::Error::other("not the shim of this task")),
     }
-    wire::send(&mut channel, &ToShim::Hello { protocol: PROTOCOL, secret: secret(&registry.key, task) })?;
+    wire::send(&mut channel, &ToShim::Hello { protocol: PROTOCOL, secret: shim_secret(&registry.key, task) })?;
     channel.set_read_timeout(None)?;
     let peer = sockopt::socket_peercred(&channel)?;
     Ok((peer.pid.as_raw_nonzero().get().unsigned_abs(), channel))
@@ -135,17 +135,21 @@ fn reach(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)>
 
 /// How a launched task ended, from what is on disk. `shim` is the pid of a shim that this daemon saw dying: then its
 /// process group and session are certainly its own.
-pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -> Result<RecoveredEnd, RecoverError> {
+pub(crate) fn end_from_disk(
+    registry: &ShimRegistry,
+    task: TaskId,
+    shim: Option<u32>,
+) -> Result<RecoveredEnd, RecoverError> {
     let dir = registry.home.task_dir(task);
     std::fs::create_dir_all(&dir)?;
     // A daemon that started after a crash found this out.
     let recovered = shim.is_none() && registry.after_a_crash;
     // Takes the journal's name first: a late shim finds it taken and stops.
     match journal::take_name(&dir) {
-        Ok(_held) if after_a_restart(registry, task)? => {
+        Ok(_held) if machine_restarted_since(registry, task)? => {
             let reader = LedgerReader::open(&registry.home.ledger())?;
             let (next_seq, _) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
-            return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Lost {
+            return Ok(RecoveredEnd::Settled(Box::new(DeskEvent::Lost {
                 task,
                 known: Text::from_static("the machine was restarted, and nothing of the task is on disk"),
                 why: Text::from_static("power"),
@@ -156,23 +160,24 @@ pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -
         }
         Ok(_held) => {
             let error = Text::from_static("the supervisor ended before it started the task");
-            return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::NotStarted { task, error, code: 125, recovered })));
+            return Ok(RecoveredEnd::Settled(Box::new(DeskEvent::NotStarted { task, error, code: 125, recovered })));
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e.into()),
     }
     // The lock is held until the journal is closed: no other process can write to it.
-    let Some(file) = journal::take_over(&dir)? else { return Ok(RecoveredEnd::Lives) };
+    let Some(file) = journal::take_over(&dir)? else { return Ok(RecoveredEnd::Running) };
     let reader = LedgerReader::open(&registry.home.ledger())?;
     let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(registry.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
-        return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Closed { task, closing, recovered })));
+        return Ok(RecoveredEnd::Settled(Box::new(DeskEvent::Closed { task, closing, recovered })));
     }
     let (ended, survivors) = end_strays(registry, task, shim, first_seq);
     // Its temporary files must be removed with it.
-    let user = of_main_process(registry, task, first_seq, |_, uid| uid).and_then(|uid| users::find_task_user(uid).ok());
+    let user =
+        read_main_process(registry, task, first_seq, |_, uid| uid).and_then(|uid| users::find_task_user(uid).ok());
     countersign_shim::clear_temporary(&dir, user.as_ref());
     let processes = if ended == 1 { "1 process".to_owned() } else { format!("{ended} processes") };
     let mut known =
@@ -188,7 +193,7 @@ pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -
         None if remains.torn > 0 => known += &format!("; {} bytes of a torn last line were cut off", remains.torn),
         None => {}
     }
-    Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Lost {
+    Ok(RecoveredEnd::Settled(Box::new(DeskEvent::Lost {
         task,
         known: text_by_shape(&known),
         why: Text::from_static("its supervisor was killed"),
@@ -199,13 +204,13 @@ pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -
 }
 
 /// Whether the machine was restarted after a task was launched: unsynced files may be lost.
-fn after_a_restart(registry: &ShimRegistry, task: TaskId) -> Result<bool, RecoverError> {
+fn machine_restarted_since(registry: &ShimRegistry, task: TaskId) -> Result<bool, RecoverError> {
     let then = LedgerReader::open(&registry.home.ledger())?.boot_of(task)?;
-    Ok(then.zip(boot()).is_some_and(|(then, now)| then != now))
+    Ok(then.zip(boot_id()).is_some_and(|(then, now)| then != now))
 }
 
 /// The id of the current boot.
-pub(crate) fn boot() -> Option<String> {
+pub(crate) fn boot_id() -> Option<String> {
     countersign_store::proc::boot().ok()
 }
 
@@ -215,7 +220,7 @@ fn end_strays(registry: &ShimRegistry, task: TaskId, shim: Option<u32>, first_se
     let mut groups = Vec::new();
     if let Some(shim) = shim {
         groups.push(shim);
-        groups.extend(of_main_process(registry, task, first_seq, |pgid, _| Some(pgid)));
+        groups.extend(read_main_process(registry, task, first_seq, |pgid, _| Some(pgid)));
     }
     let found = || {
         let mut found = tree::strays(&id, &groups);
@@ -230,7 +235,7 @@ fn end_strays(registry: &ShimRegistry, task: TaskId, shim: Option<u32>, first_se
 }
 
 /// Reads the group or the user of the main process from the journal.
-fn of_main_process(
+fn read_main_process(
     registry: &ShimRegistry,
     task: TaskId,
     first_seq: u64,

@@ -37,7 +37,7 @@ pub(crate) struct ShimRegistry {
     /// The previous daemon crashed.
     pub(crate) after_a_crash: bool,
     /// How many tasks have supervisors that recovery still looks for.
-    pub(crate) looked_for: std::sync::atomic::AtomicUsize,
+    pub(crate) unfound_shims: std::sync::atomic::AtomicUsize,
     /// Whether receipts are made: then the receipt is a task's last record.
     pub(crate) sealing: watch::Receiver<SealingState>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct LiveTask {
 }
 
 /// A number that no notification had before, so that a new entry never looks like an earlier one.
-fn next_ring() -> u64 {
+fn next_notification() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -89,7 +89,7 @@ pub(crate) struct ScreenAt {
 }
 
 /// The secret that a daemon must present to the shim of a task. Derived, so that the next daemon knows it too.
-pub(crate) fn secret(key: &HomeKey, task: TaskId) -> Digest {
+pub(crate) fn shim_secret(key: &HomeKey, task: TaskId) -> Digest {
     key.digest("shim", &[task.to_string().as_bytes()])
 }
 
@@ -111,14 +111,15 @@ impl ShimRegistry {
             live,
             shims,
             after_a_crash,
-            looked_for: Default::default(),
+            unfound_shims: Default::default(),
             sealing,
         })
     }
 
-    fn live(&self, task: TaskId) -> Arc<LiveTask> {
+    fn live_task(&self, task: TaskId) -> Arc<LiveTask> {
         let mut live = crate::lock(&self.live);
-        let fresh = || Arc::new(LiveTask { notifications: watch::Sender::new(next_ring()), control: Mutex::default() });
+        let fresh =
+            || Arc::new(LiveTask { notifications: watch::Sender::new(next_notification()), control: Mutex::default() });
         Arc::clone(live.entry(task).or_insert_with(fresh))
     }
 
@@ -135,11 +136,11 @@ impl ShimRegistry {
     /// Notifies whenever there is more to read of this task. Read first, then wait: earlier notifications are not
     /// repeated.
     pub(crate) fn subscribe(&self, task: TaskId) -> watch::Receiver<u64> {
-        self.live(task).notifications.subscribe()
+        self.live_task(task).notifications.subscribe()
     }
 
     /// The number of the last notification of an unsettled task. While it stays the same, so does the task.
-    pub(crate) fn rings(&self, task: TaskId) -> Option<u64> {
+    pub(crate) fn last_notification(&self, task: TaskId) -> Option<u64> {
         let live = crate::lock(&self.live);
         live.get(&task).map(|l| *l.notifications.borrow())
     }
@@ -151,7 +152,7 @@ impl ShimRegistry {
     }
 
     /// How many followers this task has.
-    pub(crate) fn listeners(&self, task: TaskId) -> usize {
+    pub(crate) fn follower_count(&self, task: TaskId) -> usize {
         let live = crate::lock(&self.live);
         live.get(&task).map_or(0, |l| l.notifications.receiver_count())
     }
@@ -160,7 +161,7 @@ impl ShimRegistry {
         let mut live = crate::lock(&self.live);
         if let Some(entry) = live.get(&task) {
             entry.notifications.send_replace(if why == Notification::More {
-                next_ring()
+                next_notification()
             } else {
                 SETTLED_NOTIFICATION
             });
@@ -171,7 +172,7 @@ impl ShimRegistry {
             }
             crate::lock(&self.shims).retain(|_, t| *t != task);
         }
-        if why == Notification::Last || why == Notification::Settled && !self.sealing.borrow().works() {
+        if why == Notification::Last || why == Notification::Settled && !self.sealing.borrow().can_seal() {
             live.remove(&task);
         }
     }
@@ -191,7 +192,7 @@ impl ShimRegistry {
     }
 
     /// Removes the entry that a reader of a settled task may have created.
-    pub(crate) fn unlist(&self, task: TaskId) {
+    pub(crate) fn forget_task(&self, task: TaskId) {
         let mut live = crate::lock(&self.live);
         let kept = live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()));
         if !kept {
@@ -200,38 +201,38 @@ impl ShimRegistry {
     }
 
     /// Sends a request to the shim of a task; returns the number of the frame that records it.
-    pub(crate) async fn operate(
+    pub(crate) async fn apply(
         &self,
         task: TaskId,
         wish: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<u64, Refusal> {
-        match self.request(task, wish).await?.await.map_err(|_| unreachable())?? {
+        match self.send_request(task, wish).await?.await.map_err(|_| unreachable_refusal())?? {
             ShimReply::Applied(seq) => Ok(seq),
-            ShimReply::Screen(_) => Err(unreachable()),
+            ShimReply::Screen(_) => Err(unreachable_refusal()),
         }
     }
 
     /// The screen of a running task.
     pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenAt>, Refusal> {
-        let answer = self.request(task, |re| ToShim::Screen { re }).await?;
-        let answer = tokio::time::timeout(SCREEN_TIMEOUT, answer).await.map_err(|_| unreachable())?;
-        match answer.map_err(|_| unreachable())?? {
+        let answer = self.send_request(task, |re| ToShim::Screen { re }).await?;
+        let answer = tokio::time::timeout(SCREEN_TIMEOUT, answer).await.map_err(|_| unreachable_refusal())?;
+        match answer.map_err(|_| unreachable_refusal())?? {
             ShimReply::Screen(screen) => Ok(screen),
-            ShimReply::Applied(_) => Err(unreachable()),
+            ShimReply::Applied(_) => Err(unreachable_refusal()),
         }
     }
 
     /// Sends a request to a shim. Requests of one sender reach the shim in order; the caller awaits the reply
     /// separately.
-    pub(crate) async fn request(
+    pub(crate) async fn send_request(
         &self,
         task: TaskId,
         wish: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<ShimReply, Refusal>>, Refusal> {
         let live = crate::lock(&self.live).get(&task).cloned();
-        let sender = live.and_then(|l| crate::lock(&l.control).clone()).ok_or_else(unreachable)?;
+        let sender = live.and_then(|l| crate::lock(&l.control).clone()).ok_or_else(unreachable_refusal)?;
         let (reply, answer) = oneshot::channel();
-        sender.send((Box::new(wish), reply)).await.map_err(|_| unreachable())?;
+        sender.send((Box::new(wish), reply)).await.map_err(|_| unreachable_refusal())?;
         Ok(answer)
     }
 
@@ -239,7 +240,7 @@ impl ShimRegistry {
     pub(crate) fn adopt_shim(self: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
         self.remember_shim(task, pid);
         let (control, operations) = mpsc::channel(16);
-        *crate::lock(&self.live(task).control) = Some(control);
+        *crate::lock(&self.live_task(task).control) = Some(control);
         // A pidfd: the pid may be reused.
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -247,7 +248,7 @@ impl ShimRegistry {
         self.runtime.spawn(async move {
             let closed = registry.converse(task, channel, operations).await;
             if !closed {
-                gone(process).await;
+                wait_for_exit(process).await;
                 recovery::settle_from_disk(&registry, task, Some(pid));
             }
         });
@@ -316,13 +317,13 @@ impl ShimRegistry {
     }
 }
 
-fn unreachable() -> Refusal {
+fn unreachable_refusal() -> Refusal {
     Refusal::new(RefusalCode::ShimUnreachable, "the supervisor of the task cannot be reached")
         .hint("the task keeps running and recording; try again, or run `csn doctor`")
 }
 
 /// Waits until a process has ended. It has closed the connection already, so this takes moments.
-async fn gone(process: Option<OwnedFd>) {
+async fn wait_for_exit(process: Option<OwnedFd>) {
     let waited = crate::blocking(move || {
         if let Some(process) = process {
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], None);

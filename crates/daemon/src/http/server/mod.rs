@@ -1,10 +1,10 @@
 //! Serves HTTP on incoming connections, within limits: their number, the time for a request to arrive, and the buffer
 //! for a client that does not read.
 
+mod connection_counter;
 mod request_body;
 mod slots;
 mod stream;
-mod user_limits;
 
 use super::{
     HttpState,
@@ -25,6 +25,7 @@ use axum::{
     http::{Request, header},
     response::IntoResponse as _,
 };
+pub(crate) use connection_counter::ConnectionCounter;
 use countersign_model::{CredentialKind, Refusal};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -46,7 +47,6 @@ use tokio::{
     net::{TcpListener, UnixListener, UnixStream},
 };
 use tower_service::Service as _;
-pub(crate) use user_limits::UserLimits;
 
 pub(crate) use request_body::MAX_BODY_BYTES;
 
@@ -70,7 +70,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     fn open(front: &Arc<HttpState>, slot: ConnectionSlot, loan: Option<DescriptorLoan>) -> Arc<Self> {
-        front.crowd.comes();
+        front.connection_counter.count_opened();
         Arc::new(Self { slot, upgraded: AtomicBool::new(false), loan, front: Arc::clone(front) })
     }
 
@@ -80,19 +80,19 @@ impl Connection {
     }
 
     /// Whether the connection may stay open after the response, for events or another protocol.
-    pub(crate) fn may_go_on(&self) -> Result<(), OutOfDescriptors> {
+    pub(crate) fn check_may_stay_open(&self) -> Result<(), OutOfDescriptors> {
         if self.loan.is_some() { Err(OutOfDescriptors) } else { Ok(()) }
     }
 
     /// Marks the connection as one of another protocol.
-    pub(crate) fn upgrade(&self) {
+    pub(crate) fn mark_upgraded(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.front.crowd.goes();
+        self.front.connection_counter.count_closed();
     }
 }
 
@@ -112,9 +112,9 @@ pub(crate) async fn serve_unix(front: Arc<HttpState>, listener: UnixListener) {
             }
         };
         let uid = stream.peer_cred().map_or(u32::MAX, |c| c.uid());
-        let slots = users.entry(uid).or_insert_with(|| ConnectionSlots::new(bounds_of_user(uid)));
+        let slots = users.entry(uid).or_insert_with(|| ConnectionSlots::new(limits_for_user(uid)));
         let connection = Connection::open(&front, slots.enter(), loan);
-        let peer = Transport::Socket(SocketPeer::of(&front.ops, &stream));
+        let peer = Transport::Socket(SocketPeer::from_stream(&front.ops, &stream));
         let arrival = ConnectionOrigin { peer, connection: Arc::clone(&connection) };
         spawn(&front.ops, stream, arrival, connection, &router);
     }
@@ -122,7 +122,7 @@ pub(crate) async fn serve_unix(front: Arc<HttpState>, listener: UnixListener) {
 
 /// The daemon's own user has no limit but the machine's: the kernel identifies it, and a burst of connections is no
 /// reason to drop any.
-fn bounds_of_user(uid: u32) -> ConnectionLimits {
+fn limits_for_user(uid: u32) -> ConnectionLimits {
     let own = uid == rustix::process::geteuid().as_raw();
     let most = if own { usize::MAX } else { MAX_CONNECTIONS_PER_USER };
     ConnectionLimits { unrecognised: most, recognised: most }
@@ -182,18 +182,18 @@ where
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(MAX_BUFFER_BYTES).keep_alive(!borrowed);
     let router = router.clone();
-    let answer = service_fn(move |request| answer(request, arrival.clone(), router.clone(), body));
+    let answer = service_fn(move |request| handle_request(request, arrival.clone(), router.clone(), body));
     let served = http.serve_connection(io, answer).with_upgrades();
     tokio::spawn(async move {
         tokio::select! {
             _ = served => {}
-            () = connection.slot.dropped() => {}
+            () = connection.slot.wait_until_dropped() => {}
             () = tokio::time::sleep(head), if borrowed => {}
         }
     });
 }
 
-async fn answer(
+async fn handle_request(
     request: Request<Incoming>,
     arrival: ConnectionOrigin,
     mut router: Router,

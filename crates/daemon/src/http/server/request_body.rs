@@ -62,13 +62,13 @@ pub(crate) struct RequestBody {
     deadline: Option<Pin<Box<Sleep>>>,
     timeout: Duration,
     /// The client sends the body only after the daemon begins to read it (`Expect: 100-continue`).
-    waits_for_leave: bool,
+    expects_continue: bool,
     fault: BodyFaultCell,
 }
 
 impl RequestBody {
     pub(crate) fn new(incoming: Incoming, waits_for_leave: bool, timeout: Duration, fault: BodyFaultCell) -> Self {
-        Self { incoming: Some(incoming), read: 0, deadline: None, timeout, waits_for_leave, fault }
+        Self { incoming: Some(incoming), read: 0, deadline: None, timeout, expects_continue: waits_for_leave, fault }
     }
 }
 
@@ -82,7 +82,7 @@ impl HttpBody for RequestBody {
         if this.read + incoming.size_hint().lower() > MAX_BODY_BYTES {
             return Poll::Ready(Some(Err(this.fault.set(BodyFault::TooLarge))));
         }
-        this.waits_for_leave = false;
+        this.expects_continue = false;
         match Pin::new(incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 this.read += frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -123,7 +123,7 @@ impl HttpBody for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         let Some(incoming) = self.incoming.take() else { return };
-        if incoming.is_end_stream() || self.waits_for_leave {
+        if incoming.is_end_stream() || self.expects_continue {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

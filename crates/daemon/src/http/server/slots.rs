@@ -21,7 +21,7 @@ pub(crate) struct ConnectionLimits {
 
 impl ConnectionLimits {
     /// How many of the authenticated connections may be agents'.
-    fn agents(self) -> usize {
+    fn max_agents(self) -> usize {
         self.recognised - self.recognised / 4
     }
 }
@@ -29,7 +29,7 @@ impl ConnectionLimits {
 /// The connections of one listener, or of one user on it.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
-    bounds: ConnectionLimits,
+    limits: ConnectionLimits,
     open: Mutex<OpenConnections>,
 }
 
@@ -47,25 +47,25 @@ struct OpenConnections {
 pub(crate) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     id: u64,
-    holds: Mutex<Option<CredentialKind>>,
+    recognised_as: Mutex<Option<CredentialKind>>,
     dropped: Arc<Notify>,
 }
 
 impl ConnectionSlots {
     pub(crate) fn new(bounds: ConnectionLimits) -> Arc<Self> {
-        Arc::new(Self { bounds, open: Mutex::default() })
+        Arc::new(Self { limits: bounds, open: Mutex::default() })
     }
 
     /// A slot for a new connection. It displaces the oldest unauthenticated one if there is no other room.
     pub(crate) fn enter(self: &Arc<Self>) -> ConnectionSlot {
         let mut open = self.open();
-        while open.unrecognised.len() >= self.bounds.unrecognised.max(1) {
+        while open.unrecognised.len() >= self.limits.unrecognised.max(1) {
             drop_oldest(&mut open);
         }
         let (id, dropped) = (open.next, Arc::new(Notify::new()));
         open.next += 1;
         open.unrecognised.insert(id, Arc::clone(&dropped));
-        ConnectionSlot { slots: Arc::clone(self), id, holds: Mutex::default(), dropped }
+        ConnectionSlot { slots: Arc::clone(self), id, recognised_as: Mutex::default(), dropped }
     }
 
     /// Drops the oldest unauthenticated connection. False if there is none.
@@ -87,15 +87,15 @@ fn drop_oldest(open: &mut OpenConnections) -> bool {
 impl ConnectionSlot {
     /// Counts the connection as one of a recognised caller.
     pub(crate) fn recognise(&self, kind: CredentialKind) -> Result<(), Refusal> {
-        let mut holds = crate::lock(&self.holds);
+        let mut holds = crate::lock(&self.recognised_as);
         if *holds == Some(kind) {
             return Ok(());
         }
         let mut open = self.slots.open();
-        leave(&mut open, self.id, holds.take());
-        let bounds = self.slots.bounds;
+        release(&mut open, self.id, holds.take());
+        let bounds = self.slots.limits;
         let full = open.agents + open.persons >= bounds.recognised
-            || kind == CredentialKind::Agent && open.agents >= bounds.agents();
+            || kind == CredentialKind::Agent && open.agents >= bounds.max_agents();
         if full {
             // It gets its response and counts as unauthenticated again.
             open.unrecognised.insert(self.id, Arc::clone(&self.dropped));
@@ -111,19 +111,19 @@ impl ConnectionSlot {
     }
 
     /// Returns when this connection must make room for another.
-    pub(crate) async fn dropped(&self) {
+    pub(crate) async fn wait_until_dropped(&self) {
         self.dropped.notified().await;
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let holds = self.holds.get_mut().ok().and_then(Option::take);
-        leave(&mut self.slots.open(), self.id, holds);
+        let holds = self.recognised_as.get_mut().ok().and_then(Option::take);
+        release(&mut self.slots.open(), self.id, holds);
     }
 }
 
-fn leave(open: &mut OpenConnections, id: u64, held: Option<CredentialKind>) {
+fn release(open: &mut OpenConnections, id: u64, held: Option<CredentialKind>) {
     match held {
         None => drop(open.unrecognised.remove(&id)),
         Some(CredentialKind::Agent) => open.agents -= 1,
@@ -141,13 +141,13 @@ mod tests {
     async fn is_dropped(slot: &ConnectionSlot) -> bool {
         tokio::select! {
             biased;
-            () = slot.dropped() => true,
+            () = slot.wait_until_dropped() => true,
             () = std::future::ready(()) => false,
         }
     }
 
     #[tokio::test]
-    async fn the_oldest_that_was_not_recognised_makes_room() {
+    async fn the_oldest_unrecognised_connection_is_dropped_first() {
         let slots = ConnectionSlots::new(FEW);
         let (first, second) = (slots.enter(), slots.enter());
         first.recognise(Person).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_leave_room_to_persons_and_places_are_given_back() {
+    fn agents_leave_slots_to_persons_and_slots_are_released() {
         let slots = ConnectionSlots::new(FEW);
         let mut agents: Vec<ConnectionSlot> = Vec::new();
         for _ in 0..3 {

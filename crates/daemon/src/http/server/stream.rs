@@ -39,7 +39,7 @@ impl<S, C: Upgraded> DroppingStream<S, C> {
     }
 
     /// The result of a write, or an error if nothing was read for too long.
-    fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_stalled<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() || self.connection.is_upgraded() {
             self.stalled = None;
             return written;
@@ -62,7 +62,7 @@ impl<S: AsyncRead + Unpin, C: Unpin> AsyncRead for DroppingStream<S, C> {
 impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S, C> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.in_time(cx, written)
+        self.check_stalled(cx, written)
     }
 
     fn poll_write_vectored(
@@ -71,7 +71,7 @@ impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.in_time(cx, written)
+        self.check_stalled(cx, written)
     }
 
     // Vectored writes send data from where it is, instead of copying it into one buffer per connection.
@@ -81,7 +81,7 @@ impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.in_time(cx, flushed)
+        self.check_stalled(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_nothing_is_dropped_and_who_takes_little_is_not() {
+    async fn a_client_that_reads_nothing_is_dropped_and_a_slow_one_is_not() {
         let (ours, theirs) = tokio::io::duplex(4);
         let upgraded = Arc::new(AtomicBool::new(false));
         let mut stream = DroppingStream::new(ours, Duration::from_millis(1), Arc::clone(&upgraded));
