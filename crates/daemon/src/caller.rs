@@ -65,8 +65,8 @@ impl Caller {
     /// that it opened or that it was given.
     pub(crate) fn can_control(&self, roster: &Roster, principal: PrincipalId, session: Option<SessionId>) -> bool {
         let own = || session.and_then(|s| roster.session(s)).is_some_and(|s| s.by == self.via);
-        let given = matches!(self.visibility, Visibility::Session(_));
-        self.can_see(roster, principal, session) && (self.kind == CredentialKind::Person || given || own())
+        let bound = matches!(self.visibility, Visibility::Session(_));
+        self.can_see(roster, principal, session) && (self.kind == CredentialKind::Person || bound || own())
     }
 
     /// Whether an open connection may continue: its token may have been revoked or have expired.

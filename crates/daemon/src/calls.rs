@@ -3,7 +3,7 @@
 use crate::{
     case::Case,
     desk::{DeskEvent, FactsAtLaunch},
-    facts::{GateSettings, Prepared},
+    facts::{GateSettings, PreparedRequest},
     question::CleanTexts,
     register_command::{RegisterCommand, RegisterReply},
 };
@@ -54,7 +54,7 @@ pub(crate) enum CommitCall {
     Prepared {
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<Box<(Prepared, Request)>>,
+        prepared: Option<Box<(PreparedRequest, Request)>>,
     },
     /// Settles the tasks that agents run themselves, started before this time, whose outcome was never reported.
     GiveUpUnreported {
@@ -77,7 +77,7 @@ pub(crate) enum CommitCall {
 /// A request that has been read and prepared, with all its texts redacted. The commit loop judges it.
 pub(crate) struct AskCall {
     pub(crate) request: Request,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: PreparedRequest,
     pub(crate) planned: Decision,
     pub(crate) requester: Requester,
     /// The implicit session to open, if the caller found none for this credential and directory.
@@ -125,7 +125,7 @@ pub(crate) struct AnswerCall {
     pub(crate) words: Option<Text>,
     pub(crate) by: DecidedBy,
     pub(crate) world: FactsAtLaunch,
-    pub(crate) prepared: Option<(Prepared, Request)>,
+    pub(crate) prepared: Option<(PreparedRequest, Request)>,
 }
 
 /// The outcome of an ask.
@@ -166,14 +166,14 @@ impl CommitHandle {
     }
 
     /// Enters something into the register; returns the reply once that is durable.
-    pub(crate) async fn register(&self, wish: RegisterCommand) -> Result<RegisterReply, Refusal> {
-        send_call(&self.calls, |reply| CommitCall::Register { command: wish, reply }).await?
+    pub(crate) async fn register(&self, command: RegisterCommand) -> Result<RegisterReply, Refusal> {
+        send_call(&self.calls, |reply| CommitCall::Register { command, reply }).await?
     }
 
     /// Enters something into the register without waiting for it.
-    pub(crate) fn register_later(&self, wish: RegisterCommand) {
+    pub(crate) fn register_later(&self, command: RegisterCommand) {
         let (reply, _) = oneshot::channel();
-        let _ = self.calls.send(CommitCall::Register { command: wish, reply });
+        let _ = self.calls.send(CommitCall::Register { command, reply });
     }
 
     /// Reads the register between two commits.
@@ -209,7 +209,7 @@ impl CommitHandle {
         &self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> bool {
         self.calls.send(CommitCall::Prepared { task, world, prepared: prepared.map(Box::new) }).is_ok()
     }

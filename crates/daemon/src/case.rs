@@ -1,7 +1,7 @@
 //! A case: one request under judgement, with everything that its verdict depends on. Asking, showing a card and
 //! answering all judge through it, so they cannot differ. It reads nothing but its own fields.
 
-use crate::facts::{self, GateSettings, Prepared};
+use crate::facts::{self, GateSettings, PreparedRequest};
 use countersign_model::{Assessment, Grants, HomeKey, Mode, Request, Requester, Session, Timestamp};
 use countersign_policy::JudgeContext;
 use countersign_redact::{Known, Mask};
@@ -11,7 +11,7 @@ use countersign_redact::{Known, Mask};
 pub(crate) struct Case<'a> {
     pub(crate) request: &'a Request,
     /// The resolved request: its plan and the facts about its files.
-    pub(crate) prepared: &'a Prepared,
+    pub(crate) prepared: &'a PreparedRequest,
     pub(crate) settings: &'a GateSettings,
     pub(crate) requester: &'a Requester,
     pub(crate) session: Option<&'a Session>,
@@ -61,7 +61,7 @@ impl<'a> Case<'a> {
 }
 
 /// The mask of a request: it knows the secrets in its environment and its words.
-pub(crate) fn mask(key: &HomeKey, prepared: &Prepared) -> Mask {
+pub(crate) fn mask(key: &HomeKey, prepared: &PreparedRequest) -> Mask {
     Mask::new(mask_key(key), Known::of_task(&prepared.env, &prepared.argv))
 }
 

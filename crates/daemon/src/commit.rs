@@ -10,7 +10,7 @@ use crate::{
     calls::{AskOutcome, CommitCall, CommitHandle, CommitReply},
     confine,
     desk::{Desk, DeskEvent, DeskStep, FactsAtLaunch, ShimLaunch},
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     moment::Moment,
     receipts::sealing::{LaunchSecrets, SealerHandle},
     register_command::{RegisterCommand, RegisterReply},
@@ -89,12 +89,12 @@ pub(crate) struct ViewSenders {
 
 impl CommittedViews {
     pub(crate) fn from_desk(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
-        let (line, in_line) = watch::channel(Arc::new(desk.queue()));
-        let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
-        let (head, read_to) = watch::channel(ledger.last());
+        let (queue, queue_view) = watch::channel(Arc::new(desk.queue()));
+        let (roster, roster_view) = watch::channel(Arc::new(desk.register.roster.clone()));
+        let (decision_count, decision_count_view) = watch::channel(ledger.last());
         (
-            ViewSenders { queue: line, roster, decision_count: head },
-            Self { queue: in_line, roster: known, decision_count: read_to },
+            ViewSenders { queue, roster, decision_count },
+            Self { queue: queue_view, roster: roster_view, decision_count: decision_count_view },
         )
     }
 }
@@ -160,15 +160,15 @@ impl LaunchFailure {
 struct PendingReplies {
     step: DeskStep,
     /// The request that would be launched, and its sandbox.
-    prepared: Option<(Prepared, Request, Sandbox)>,
+    prepared: Option<(PreparedRequest, Request, Sandbox)>,
     idle_shim: Option<IdleShim>,
     after_commit: AfterCommit,
 }
 
 impl PendingReplies {
     /// For a step that launches nothing.
-    fn without_launch(step: DeskStep, done: AfterCommit) -> Self {
-        Self { step, prepared: None, idle_shim: None, after_commit: done }
+    fn without_launch(step: DeskStep, after_commit: AfterCommit) -> Self {
+        Self { step, prepared: None, idle_shim: None, after_commit }
     }
 }
 
@@ -295,7 +295,7 @@ impl CommitLoop {
             CommitCall::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
             CommitCall::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
             CommitCall::Decide { events, reply } => pending.push(self.decide(events, reply)),
-            CommitCall::Register { command: wish, reply } => pending.push(self.decide_register(wish, reply)),
+            CommitCall::Register { command, reply } => pending.push(self.decide_register(command, reply)),
             CommitCall::Event(event) => pending.extend(self.decide_event(*event)),
             CommitCall::Prepared { task, world, prepared } => {
                 pending.extend(self.on_prepared(task, world, prepared.map(|l| *l)))
@@ -322,21 +322,21 @@ impl CommitLoop {
 
     /// Decides about all of these events that the desk accepts. The reply is the last refusal, if there was one.
     fn decide(&mut self, events: Vec<DeskEvent>, reply: CommitReply<()>) -> PendingReplies {
-        let (mut all, mut told) = (DeskStep::default(), Ok(()));
+        let (mut all, mut result) = (DeskStep::default(), Ok(()));
         for event in events {
             match self.step(event) {
                 Ok(step) => all.decisions.extend(step.decisions),
-                Err(refusal) => told = Err(refusal),
+                Err(refusal) => result = Err(refusal),
             }
         }
-        PendingReplies::without_launch(all, AfterCommit::Plain(reply, told))
+        PendingReplies::without_launch(all, AfterCommit::Plain(reply, result))
     }
 
-    fn decide_register(&mut self, wish: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
-        match self.step(DeskEvent::RegisterCommand(wish)) {
+    fn decide_register(&mut self, command: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
+        match self.step(DeskEvent::RegisterCommand(command)) {
             Ok(mut step) => {
-                let kept = step.register_reply.take().unwrap_or(RegisterReply::Nothing);
-                PendingReplies::without_launch(step, AfterCommit::Registered(reply, Ok(kept)))
+                let register_reply = step.register_reply.take().unwrap_or(RegisterReply::Nothing);
+                PendingReplies::without_launch(step, AfterCommit::Registered(reply, Ok(register_reply)))
             }
             Err(refusal) => {
                 PendingReplies::without_launch(DeskStep::default(), AfterCommit::Registered(reply, Err(refusal)))
@@ -363,7 +363,7 @@ impl CommitLoop {
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> Option<PendingReplies> {
         self.preparing.remove(&task);
         if self.desk.pending_question(task).is_some() {
@@ -404,13 +404,13 @@ impl CommitLoop {
     }
 
     fn publish_queue(&self) {
-        let line = self.desk.queue();
+        let queue = self.desk.queue();
         self.views.queue.send_if_modified(|old| {
-            let moved = **old != line;
-            if moved {
-                *old = Arc::new(line);
+            let changed = **old != queue;
+            if changed {
+                *old = Arc::new(queue);
             }
-            moved
+            changed
         });
     }
 
@@ -428,7 +428,7 @@ impl CommitLoop {
 
     /// Acts on a step whose decisions are durable.
     fn act(&mut self, pending: PendingReplies) {
-        let PendingReplies { step, prepared, idle_shim, after_commit: done } = pending;
+        let PendingReplies { step, prepared, idle_shim, after_commit } = pending;
         match (step.launch, prepared, idle_shim) {
             (Some(launch), Some(prepared), Some(idle_shim)) => self.hand_over(launch, prepared, idle_shim),
             (launch, _, idle_shim) => {
@@ -451,11 +451,11 @@ impl CommitLoop {
             crate::log!("{task}: its stored request could not be deleted: {e}");
         }
         step.decisions.iter().for_each(|entry| self.announce(entry));
-        match done {
+        match after_commit {
             AfterCommit::Asked(reply, asked) => drop(reply.send(Ok(asked))),
             AfterCommit::Replayed(reply, earlier) => drop(reply.send(earlier)),
-            AfterCommit::Plain(reply, told) => drop(reply.send(told)),
-            AfterCommit::Registered(reply, told) => drop(reply.send(told)),
+            AfterCommit::Plain(reply, result) => drop(reply.send(result)),
+            AfterCommit::Registered(reply, result) => drop(reply.send(result)),
             AfterCommit::Event(_) => {}
         }
     }
@@ -464,7 +464,7 @@ impl CommitLoop {
     fn hand_over(
         &self,
         launch: ShimLaunch,
-        (prepared, request, sandbox): (Prepared, Request, Sandbox),
+        (prepared, request, sandbox): (PreparedRequest, Request, Sandbox),
         idle_shim: IdleShim,
     ) {
         crash::point("commit.before_hand_over");
@@ -492,13 +492,13 @@ impl CommitLoop {
     /// Notifies the followers of a task of a decision about it, and has a settled task published and sealed.
     fn announce(&self, entry: &LedgerEntry) {
         let Some(task) = entry.task else { return };
-        let rings = match entry.decision {
+        let notification = match entry.decision {
             Decision::Settled { .. } => Notification::Settled,
             Decision::Sealed(_) => Notification::Last,
             _ => Notification::More,
         };
-        self.registry.notify(task, rings);
-        if rings == Notification::Settled {
+        self.registry.notify(task, notification);
+        if notification == Notification::Settled {
             let _ = self.publisher.send(task);
             self.sealer.queue_task(task);
         }
@@ -507,7 +507,7 @@ impl CommitLoop {
     fn order(
         &self,
         launch: ShimLaunch,
-        prepared: Prepared,
+        prepared: PreparedRequest,
         request: &Request,
         sandbox: Sandbox,
     ) -> Result<Order, LaunchFailure> {
@@ -578,8 +578,8 @@ impl CommitLoop {
                     let _ = reply.send(Err(ledger_refusal(error)));
                 }
                 AfterCommit::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
-                AfterCommit::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
-                AfterCommit::Registered(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
+                AfterCommit::Plain(reply, result) => drop(reply.send(result.and(Err(ledger_refusal(error))))),
+                AfterCommit::Registered(reply, result) => drop(reply.send(result.and(Err(ledger_refusal(error))))),
                 AfterCommit::Event(again) => self.uncommitted.extend(again),
             }
         }
@@ -603,7 +603,7 @@ fn spawn_preparer(
     commit: CommitHandle,
 ) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
-    std::thread::Builder::new().name("look".into()).spawn(move || {
+    std::thread::Builder::new().name("prepare".into()).spawn(move || {
         for task in tasks {
             // A request that cannot be read is not run: the desk settles its task as one that could not be started.
             let (world, prepared) = facts::prepare_again(&home, &key, &users, task).unwrap_or_else(|refusal| {

@@ -2,7 +2,7 @@
 
 use crate::{
     env,
-    facts::{self, GateSettings, Prepared},
+    facts::{self, GateSettings, PreparedRequest},
 };
 use countersign_model::{
     Audience, EnvClass, Exposure, Limits, Request, Requester, Sandbox, SandboxSpec, Session, is_base_variable, places,
@@ -18,7 +18,7 @@ const TOOLCHAIN_VARIABLES: &[&str] =
 
 /// The sandbox of a task: the same directories that it was judged by.
 pub(crate) fn sandbox_spec(
-    prepared: &Prepared,
+    prepared: &PreparedRequest,
     gate: &GateSettings,
     requester: &Requester,
     session: Option<&Session>,

@@ -52,31 +52,31 @@ impl DescriptorReserve {
 
     /// Fills the reserve as far as descriptors are available.
     pub(crate) fn fill(&self) {
-        let mut kept = crate::lock(&self.reserved);
-        while kept.len() < RESERVED_DESCRIPTORS
+        let mut reserved = crate::lock(&self.reserved);
+        while reserved.len() < RESERVED_DESCRIPTORS
             && let Ok(file) = File::open("/dev/null")
         {
-            kept.push(file.into());
+            reserved.push(file.into());
         }
     }
 
     /// Releases descriptors for a caller. None if the reserve is used up.
     pub(crate) fn lend(self: &Arc<Self>) -> Option<DescriptorLoan> {
-        let mut kept = crate::lock(&self.reserved);
-        let left = kept.len().checked_sub(DESCRIPTORS_PER_LOAN)?;
-        kept.truncate(left);
+        let mut reserved = crate::lock(&self.reserved);
+        let left = reserved.len().checked_sub(DESCRIPTORS_PER_LOAN)?;
+        reserved.truncate(left);
         Some(DescriptorLoan(Arc::clone(self)))
     }
 
     /// Runs `look`, and again with descriptors of the reserve if there were no others.
     pub(crate) fn with_reserve<T>(
         self: &Arc<Self>,
-        mut look: impl FnMut() -> Result<T, OutOfDescriptors>,
+        mut work: impl FnMut() -> Result<T, OutOfDescriptors>,
     ) -> Result<T, OutOfDescriptors> {
-        match look() {
+        match work() {
             Err(OutOfDescriptors) => {
                 let _loan = self.lend().ok_or(OutOfDescriptors)?;
-                look()
+                work()
             }
             prepared => prepared,
         }
@@ -104,19 +104,19 @@ mod tests {
     #[test]
     fn lent_descriptors_come_back_and_the_reserve_is_bounded() {
         let descriptors = DescriptorReserve::reserve();
-        let kept = || descriptors.reserved.lock().unwrap().len();
-        assert_eq!(kept(), RESERVED_DESCRIPTORS);
+        let reserved = || descriptors.reserved.lock().unwrap().len();
+        assert_eq!(reserved(), RESERVED_DESCRIPTORS);
         let loans: Vec<DescriptorLoan> = std::iter::from_fn(|| descriptors.lend()).collect();
-        assert_eq!((loans.len(), kept()), (RESERVED_DESCRIPTORS / DESCRIPTORS_PER_LOAN, 0));
+        assert_eq!((loans.len(), reserved()), (RESERVED_DESCRIPTORS / DESCRIPTORS_PER_LOAN, 0));
         assert_eq!(descriptors.with_reserve(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
         drop(loans);
-        assert_eq!(kept(), RESERVED_DESCRIPTORS);
+        assert_eq!(reserved(), RESERVED_DESCRIPTORS);
         let mut tries = 0;
         let found = descriptors.with_reserve(|| {
             tries += 1;
             if tries == 1 { Err(OutOfDescriptors) } else { Ok(descriptors.reserved.lock().unwrap().len()) }
         });
-        assert_eq!((found, kept()), (Ok(RESERVED_DESCRIPTORS - DESCRIPTORS_PER_LOAN), RESERVED_DESCRIPTORS));
+        assert_eq!((found, reserved()), (Ok(RESERVED_DESCRIPTORS - DESCRIPTORS_PER_LOAN), RESERVED_DESCRIPTORS));
         assert!(OutOfDescriptors::matches(&Errno::MFILE.into()) && OutOfDescriptors::matches(&Errno::NFILE.into()));
         assert!(!OutOfDescriptors::matches(&Errno::ACCESS.into()));
     }

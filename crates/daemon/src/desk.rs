@@ -191,21 +191,21 @@ impl Desk {
     }
 
     /// Whether a new task of this owner could run now. It may not overtake a queued task that is ready.
-    pub(crate) fn has_room(&self, whose: SlotOwner) -> bool {
-        self.fits(&self.running(), whose) && self.ready_tasks().is_empty()
+    pub(crate) fn has_room(&self, owner: SlotOwner) -> bool {
+        self.fits(&self.running(), owner) && self.ready_tasks().is_empty()
     }
 
     fn running(&self) -> Vec<SlotOwner> {
         self.open.values().filter(|o| o.stage == OpenStage::Launched).map(OpenTask::slot_owner).collect()
     }
 
-    fn fits(&self, running: &[SlotOwner], whose: SlotOwner) -> bool {
+    fn fits(&self, running: &[SlotOwner], owner: SlotOwner) -> bool {
         let count = |same: &dyn Fn(&SlotOwner) -> bool| running.iter().filter(|w| same(w)).count() as u64;
         // An implicit session is a directory, not a conversation: it has no limit of its own.
         let opened = |s: &SessionId| self.register.roster.session(*s).is_none_or(|s| s.implicit.is_none());
-        let session = whose.session.filter(opened).map_or(0, |session| count(&|w| w.session == Some(session)));
+        let session = owner.session.filter(opened).map_or(0, |session| count(&|w| w.session == Some(session)));
         session < self.caps.session
-            && count(&|w| w.principal == whose.principal) < self.caps.principal
+            && count(&|w| w.principal == owner.principal) < self.caps.principal
             && (running.len() as u64) < self.caps.total
     }
 

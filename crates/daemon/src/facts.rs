@@ -28,7 +28,7 @@ const BASH_PATHS: &[&str] = &["/bin/bash", "/usr/bin/bash"];
 
 /// A request with its facts looked up, before the decision.
 #[derive(Debug, Clone)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRequest {
     pub(crate) facts: Facts,
     pub(crate) argv: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -68,7 +68,7 @@ pub(crate) struct GateSettings {
 #[error("{0}: program not found")]
 pub(crate) struct NoSuchProgram(String);
 
-impl Prepared {
+impl PreparedRequest {
     /// What a file tool does, on the path that was judged.
     pub(crate) fn builtin(&self, request: &Request) -> Option<Builtin> {
         let args = &request.args;
@@ -180,16 +180,18 @@ fn check_file_tool(request: &Request) -> Result<(), Refusal> {
         Some(path) if path.ends_with('/') => return bad("`args.path` names a directory; name a file".to_owned()),
         _ => {}
     }
-    let given = (args.content.is_some(), args.old.is_some(), args.new.is_some());
-    match (request.tool, given) {
+    let present = (args.content.is_some(), args.old.is_some(), args.new.is_some());
+    match (request.tool, present) {
         (Tool::ReadFile, (false, false, false)) | (Tool::WriteFile, (true, false, false)) => {}
         (Tool::EditFile, (false, true, true)) if args.old.as_deref() == Some("") => {
             return bad("`args.old` is empty: give the text to replace, or use write_file".to_owned());
         }
         (Tool::EditFile, (false, true, true)) => {}
-        (Tool::ReadFile, _) => return bad("`read_file` takes `path`, `first_line` and `line_count`".to_owned()),
-        (Tool::WriteFile, _) => return bad("`write_file` takes `path` and `content`".to_owned()),
-        _ => return bad("`edit_file` takes `path`, `old`, `new` and `all`".to_owned()),
+        (Tool::ReadFile, _) => {
+            return bad("the arguments of `read_file` are `path`, `first_line` and `line_count`".to_owned());
+        }
+        (Tool::WriteFile, _) => return bad("the arguments of `write_file` are `path` and `content`".to_owned()),
+        _ => return bad("the arguments of `edit_file` are `path`, `old`, `new` and `all`".to_owned()),
     }
     if args.first_line == Some(0) {
         return bad("`args.first_line` must be at least 1".to_owned());
@@ -245,7 +247,7 @@ pub(crate) fn apply_limits(request: &mut Request, config: &Config, credential: C
 /// The directories that may be read without approval: the session's roots or, for an implicit session, the repository
 /// or directory where the request runs; and those of the configuration.
 pub(crate) fn roots(
-    prepared: &Prepared,
+    prepared: &PreparedRequest,
     gate: &GateSettings,
     requester: &Requester,
     session: Option<&Session>,
@@ -278,24 +280,24 @@ pub(crate) fn prepare_again(
     key: &HomeKey,
     users: &Users,
     task: TaskId,
-) -> Result<(FactsAtLaunch, Option<(Prepared, Request)>), Refusal> {
-    let kept = match waiting::read(home, task) {
-        Ok(kept) => kept,
+) -> Result<(FactsAtLaunch, Option<(PreparedRequest, Request)>), Refusal> {
+    let stored = match waiting::read(home, task) {
+        Ok(stored) => stored,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((FactsAtLaunch::Same, None)),
         Err(e) => return Err(Refusal::new(RefusalCode::Internal, format!("the stored request cannot be read: {e}"))),
     };
-    let now = users.run_as(kept.uid).and_then(|run_as| prepare(&kept.request, key, &run_as)).ok();
-    let world = FactsAtLaunch::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
-    Ok((world, now.map(|l| (l, kept.request))))
+    let now = users.run_as(stored.uid).and_then(|run_as| prepare(&stored.request, key, &run_as)).ok();
+    let world = FactsAtLaunch::compare(&stored.facts, now.as_ref().map(|l| &l.facts));
+    Ok((world, now.map(|l| (l, stored.request))))
 }
 
 /// Looks up all facts of a request. A missing program is a fact; a missing directory is an error.
-pub(crate) fn prepare(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
+pub(crate) fn prepare(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<PreparedRequest, Refusal> {
     check_request(request)?;
     run_as.with_fs_ids(|| look_up(request, key, run_as))?
 }
 
-fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
+fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<PreparedRequest, Refusal> {
     let base = &run_as.base;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
     let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
@@ -346,7 +348,7 @@ fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
             facts.repositories.insert(directory, top);
         }
     }
-    Ok(Prepared {
+    Ok(PreparedRequest {
         facts,
         argv,
         env: env.into_iter().collect(),
@@ -391,6 +393,6 @@ mod tests {
         }));
         let prepared = prepare(&request.unwrap(), &key, &RunAs { user: None, base: Default::default() }).unwrap();
         assert_eq!(prepared.facts.program, None);
-        assert_eq!(prepared.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: program not found");
+        assert_eq!(prepared.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program not found");
     }
 }

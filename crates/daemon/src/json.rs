@@ -122,22 +122,22 @@ fn describe_error(path: &str, error: &serde_json::Error) -> String {
     if let Some(rest) = cause.strip_prefix("unknown field ") {
         let name = quoted(rest).unwrap_or_default();
         let known: Vec<&str> = rest.split('`').skip(3).step_by(2).collect();
-        let takes = if known.is_empty() {
+        let fields = if known.is_empty() {
             "it has no fields".to_owned()
         } else {
             format!("its fields are {}", join_names(&known, "and"))
         };
         let of = path.rsplit_once('.').map_or("this request".to_owned(), |(of, _)| format!("`{of}`"));
-        return format!("`{name}` is not a field of {of}: {takes}");
+        return format!("`{name}` is not a field of {of}: {fields}");
     }
     if let Some(rest) = cause.strip_prefix("unknown variant ") {
         let name = quoted(rest).unwrap_or_default();
         let known: Vec<&str> = rest.split('`').skip(3).step_by(2).collect();
         return format!("{field} must be {}, not `{name}`", join_names(&known, "or"));
     }
-    if let Some((given, wanted)) = cause.split_once(", expected ") {
-        let given = given.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
-        return format!("{field} must be {}, not {}", describe_expected(wanted), describe_found(given));
+    if let Some((found, wanted)) = cause.split_once(", expected ") {
+        let found = found.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+        return format!("{field} must be {}, not {}", describe_expected(wanted), describe_found(found));
     }
     format!("{field}: {cause}")
 }
@@ -175,21 +175,21 @@ fn describe_expected(wanted: &str) -> String {
     }
 }
 
-fn describe_found(given: &str) -> String {
-    let kind = given.split_once(' ').map_or(given, |(kind, _)| kind);
+fn describe_found(found: &str) -> String {
+    let kind = found.split_once(' ').map_or(found, |(kind, _)| kind);
     match kind {
         "map" => "an object".to_owned(),
         "sequence" => "a list".to_owned(),
         "null" | "unit" => "null".to_owned(),
         "boolean" | "integer" | "floating" => {
-            let value = given.split('`').nth(1).unwrap_or(given);
+            let value = found.split('`').nth(1).unwrap_or(found);
             DisplaySafe::bounded(value, 60).to_string()
         }
         "string" => {
-            let value = given.trim_start_matches("string ");
+            let value = found.trim_start_matches("string ");
             DisplaySafe::bounded(value, 60).to_string()
         }
-        _ => DisplaySafe::bounded(given, 80).to_string(),
+        _ => DisplaySafe::bounded(found, 80).to_string(),
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_mismatch_is_refused_with_the_field_at_fault() {
-        let check = |said: String, expected: &str| assert_eq!(said, expected);
+        let check = |message: String, expected: &str| assert_eq!(message, expected);
         check(refusal_message::<ResizeBody>(""), "the body is empty; it must be a JSON object");
         check(refusal_message::<ResizeBody>("[24,80]"), "the body is a list; it must be a JSON object");
         check(

@@ -112,10 +112,15 @@ fn salvage_path(home: &Home) -> PathBuf {
 
 /// Checks a large ledger completely while the daemon serves, and again whenever a read fails. Once it is found damaged,
 /// the daemon decides nothing more.
-pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<ReadOnlyState>, suspected: Arc<Notify>) {
+pub(crate) async fn watch(
+    home: Home,
+    records: Arc<Records>,
+    reading_only: Arc<ReadOnlyState>,
+    ledger_damage: Arc<Notify>,
+) {
     // A small ledger was checked completely before the daemon started to serve.
     if condition::is_small(&home) {
-        suspected.notified().await;
+        ledger_damage.notified().await;
     }
     loop {
         let home = home.clone();
@@ -133,6 +138,6 @@ pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<R
             reading_only.set(&e);
             return;
         }
-        suspected.notified().await;
+        ledger_damage.notified().await;
     }
 }

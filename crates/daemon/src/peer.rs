@@ -163,11 +163,12 @@ pub(crate) enum ConnectionHolder {
 
 /// Searches the processes that run as `uid` for the holder of a connection.
 pub(crate) fn find_holder(
-    theirs: SocketAddr,
-    ours: SocketAddr,
+    peer_address: SocketAddr,
+    local_address: SocketAddr,
     uid: u32,
 ) -> Result<ConnectionHolder, OutOfDescriptors> {
-    let socket = found_or_gone(proc::tcp_socket(theirs, ours))?.flatten().filter(|socket| socket.inode != 0);
+    let socket =
+        found_or_gone(proc::tcp_socket(peer_address, local_address))?.flatten().filter(|socket| socket.inode != 0);
     let Some(proc::TcpSocket { owner, inode }) = socket else { return Ok(ConnectionHolder::Nobody) };
     if owner != uid {
         return Ok(ConnectionHolder::Stranger);
@@ -265,14 +266,14 @@ mod tests {
     fn the_holder_of_a_connection_is_found() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (theirs, ours) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
+        let (peer_address, local_address) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
         let uid = rustix::process::geteuid().as_raw();
-        assert_eq!(find_holder(theirs, ours, uid), Ok(ConnectionHolder::Process(std::process::id())));
-        assert_eq!(find_holder(theirs, ours, uid + 1), Ok(ConnectionHolder::Stranger));
+        assert_eq!(find_holder(peer_address, local_address, uid), Ok(ConnectionHolder::Process(std::process::id())));
+        assert_eq!(find_holder(peer_address, local_address, uid + 1), Ok(ConnectionHolder::Stranger));
         // The listener's end is open, but no process holds the client's end.
         let (_other, _) = listener.accept().unwrap();
         drop(client);
-        assert_eq!(find_holder(theirs, ours, uid), Ok(ConnectionHolder::Nobody));
+        assert_eq!(find_holder(peer_address, local_address, uid), Ok(ConnectionHolder::Nobody));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What an approval asks, which grants an answer saves, and what a card shows about both. The desk decides, not this.
 
-use crate::{case::Case, desk::ApprovalQuestion, facts::Prepared, register_command};
+use crate::{case::Case, desk::ApprovalQuestion, facts::PreparedRequest, register_command};
 use countersign_model::{
     Assessment, Card, Choice, Confinement, Coverage, DecidedBy, Digest, Grant, GrantId, GrantOffer, GrantSandbox,
     Grants, IdMint, Operands, Plan, Refusal, RefusalCode, Request, Sandbox, SandboxReason, Script, Text, Tool,
@@ -35,20 +35,20 @@ struct OccurrenceText {
 }
 
 impl CleanTexts {
-    pub(crate) fn from_request(request: &Request, prepared: &Prepared, mask: &Mask, display: &Text) -> Self {
+    pub(crate) fn from_request(request: &Request, prepared: &PreparedRequest, mask: &Mask, display: &Text) -> Self {
         let source = request.args.command.as_deref();
         let mut texts = Self { occurrences: Vec::new(), clean: true };
         for occurrence in &prepared.plan.occurrences {
             let directories = countersign_policy::directories_of(occurrence, &prepared.facts);
             let verb = text(mask, &occurrence.verb);
-            let said = match source.and_then(|s| s.get(occurrence.span.clone())) {
+            let words = match source.and_then(|s| s.get(occurrence.span.clone())) {
                 Some(part) if !part.trim().is_empty() => text(mask, part),
                 _ => display.clone(),
             };
             let cleaned: Vec<Text> = directories.iter().map(|d| text(mask, d)).collect();
             texts.clean &= verb.as_str() == occurrence.verb
                 && cleaned.iter().zip(&directories).all(|(clean, raw)| clean.as_str() == raw);
-            texts.occurrences.push(OccurrenceText { verb, text: said, directories: cleaned });
+            texts.occurrences.push(OccurrenceText { verb, text: words, directories: cleaned });
         }
         texts
     }
@@ -57,7 +57,7 @@ impl CleanTexts {
     pub(crate) fn verbs(&self, plan: &Plan, assessment: &Assessment) -> Text {
         let own = || {
             let all = plan.occurrences.iter().zip(&assessment.coverage).zip(&self.occurrences);
-            all.filter(|((occurrence, _), _)| !occurrence.shadow).map(|((_, coverage), said)| (coverage, &said.verb))
+            all.filter(|((occurrence, _), _)| !occurrence.shadow).map(|((_, coverage), words)| (coverage, &words.verb))
         };
         let asked = |coverage: &Coverage| matches!(coverage, Coverage::None { .. } | Coverage::Grant { .. });
         let uncovered: Vec<&str> = own().filter(|(c, _)| asked(c)).map(|(_, verb)| verb.as_str()).collect();
@@ -75,21 +75,22 @@ impl Case<'_> {
             return ApprovalQuestion { uncovered: Vec::new(), about: Vec::new(), options };
         }
         let Verdict::Ask { uncovered } = &assessment.verdict else { return ApprovalQuestion::default() };
-        let told = || uncovered.iter().take(MAX_LISTED_COMMANDS).filter_map(|n| Some((*n, texts.occurrences.get(*n)?)));
-        let about = told().map(|(n, said)| UncoveredCommand {
-            verb: said.verb.clone(),
-            directories: said.directories.clone(),
+        let listed =
+            || uncovered.iter().take(MAX_LISTED_COMMANDS).filter_map(|n| Some((*n, texts.occurrences.get(*n)?)));
+        let about = listed().map(|(n, words)| UncoveredCommand {
+            verb: words.verb.clone(),
+            directories: words.directories.clone(),
             risks: risks_of_occurrence(assessment, n),
         });
         let in_session = self.session.is_some_and(|s| s.implicit.is_none());
-        let Prepared { plan, facts, .. } = self.prepared;
+        let PreparedRequest { plan, facts, .. } = self.prepared;
         let options = if texts.clean {
             countersign_policy::options(plan, facts, assessment, &self.context(), in_session)
         } else {
             vec![Choice::Once, Choice::Deny]
         };
         ApprovalQuestion {
-            uncovered: told().map(|(_, said)| said.text.clone()).collect(),
+            uncovered: listed().map(|(_, words)| words.text.clone()).collect(),
             about: about.collect(),
             options,
         }
@@ -98,12 +99,12 @@ impl Case<'_> {
     /// The grants that an answer saves; none if everything is covered by now.
     pub(crate) fn saved_grants(
         &self,
-        given: &SavingAnswer<'_>,
+        answer: &SavingAnswer<'_>,
         assessment: &Assessment,
         mint: &mut IdMint,
     ) -> Result<Vec<Grant>, Refusal> {
-        let SavingAnswer { choice, any_arguments, by, about } = *given;
-        let Prepared { plan, facts, .. } = self.prepared;
+        let SavingAnswer { choice, any_arguments, by, about } = *answer;
+        let PreparedRequest { plan, facts, .. } = self.prepared;
         let context = self.context();
         let all = countersign_policy::proposals(choice, any_arguments, plan, facts, assessment, &context);
         let mask = self.mask();
@@ -131,7 +132,7 @@ impl Case<'_> {
     /// Everything that a card shows besides the question itself.
     pub(crate) fn card(&self, asked_by: &str, options: &[Choice], assessment: &Assessment) -> Card {
         let mask = self.mask();
-        let Prepared { plan, facts, .. } = self.prepared;
+        let PreparedRequest { plan, facts, .. } = self.prepared;
         let places = countersign_policy::places(plan, assessment);
         let context = self.context();
         let offers = options.iter().copied().filter(|c| c.saves());
@@ -161,12 +162,12 @@ impl Case<'_> {
         mask: &Mask,
         places: &[String],
     ) -> Option<GrantOffer> {
-        let Prepared { plan, facts, argv, .. } = self.prepared;
+        let PreparedRequest { plan, facts, argv, .. } = self.prepared;
         let all = countersign_policy::proposals(choice, false, plan, facts, assessment, context)?;
         let place = places.first().map_or(facts.cwd.resolved.as_str(), String::as_str);
         let mut offer =
             GrantOffer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
-        let told = |(command, cwd): &(String, String)| {
+        let listed = |(command, cwd): &(String, String)| {
             let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
             text_bounded(mask, &format!("{command}{place}"), MAX_OPERANDS_BYTES)
         };
@@ -178,8 +179,8 @@ impl Case<'_> {
             let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
             // It covers the command itself; that needs no example.
             let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
-            offer.covers.extend(reach.covers.iter().filter(other).map(told));
-            offer.does_not_cover.extend(reach.does_not.iter().map(told));
+            offer.covers.extend(reach.covers.iter().filter(other).map(listed));
+            offer.does_not_cover.extend(reach.does_not.iter().map(listed));
         }
         Some(offer)
     }
@@ -190,9 +191,9 @@ fn describe_risks(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut risks: Vec<Text> = Vec::new();
     for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
-        let told = text(mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
-        if !risks.contains(&told) {
-            risks.push(told);
+        let listed = text(mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
+        if !risks.contains(&listed) {
+            risks.push(listed);
         }
     }
     risks

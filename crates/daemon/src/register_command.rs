@@ -62,8 +62,8 @@ const TOKEN_USE_INTERVAL: Duration = Duration::from_secs(3600);
 /// The entries of a command, and its reply.
 type RegisterOutcome = Result<(Vec<RegisterEntry>, RegisterReply), Refusal>;
 
-pub(crate) fn decide_command(wish: RegisterCommand, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
-    match wish {
+pub(crate) fn decide_command(command: RegisterCommand, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
+    match command {
         RegisterCommand::Grant(grant) => Ok(save_grant(*grant, register, now)),
         RegisterCommand::Revoke { grant, principal, by } => {
             let kept = Box::new(find_grant(register, grant, principal)?.clone());

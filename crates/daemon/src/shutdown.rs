@@ -152,13 +152,13 @@ impl Shutdown<'_> {
                 () = hurried => {}
             }
         };
-        let says = tokio::select! {
+        let result = tokio::select! {
             says = work => Ok(says),
             () = late => Err(()),
         };
         let took_ms = u64::try_from(clock::steady().duration_since(began).as_millis()).unwrap_or(u64::MAX);
         let deadline_ms = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX);
-        let (done, says) = match says {
+        let (done, says) = match result {
             Ok(says) => (true, says),
             Err(()) => (false, Some("not done in time; the next daemon continues".to_owned())),
         };
@@ -166,9 +166,9 @@ impl Shutdown<'_> {
             crate::log!("stopping: the step {step:?} was not done in {took_ms} ms");
         }
         let says = says.map(|s| text_by_shape(&s));
-        let went = ShutdownStep { step, done, took_ms, deadline_ms, says };
-        self.ops.shutdown_steps.send_modify(|steps| steps.push(went.clone()));
-        self.ops.commit.send_event(DeskEvent::Shutdown(went));
+        let step_report = ShutdownStep { step, done, took_ms, deadline_ms, says };
+        self.ops.shutdown_steps.send_modify(|steps| steps.push(step_report.clone()));
+        self.ops.commit.send_event(DeskEvent::Shutdown(step_report));
     }
 }
 

@@ -80,15 +80,15 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .build()
         .context("cannot start the daemon's threads")?;
     let gate = Arc::new(gate_settings(&home, &config, rules, degraded)?);
-    let DaemonParts { ops, commit_loop, sealer, ledger_damage: suspected, launched } =
+    let DaemonParts { ops, commit_loop, sealer, ledger_damage, launched } =
         open(home, config, gate, shim, runtime.handle().clone(), users, socket)?;
     let listener = {
         let _guard = runtime.enter();
         listen(&ops.socket, ops.users.is_system_service())?
     };
-    let commits = std::thread::Builder::new().name("office".into()).spawn(move || commit_loop.run())?;
+    let commits = std::thread::Builder::new().name("commit".into()).spawn(move || commit_loop.run())?;
     std::thread::Builder::new().name("seal".into()).spawn(move || sealer.run())?;
-    runtime.block_on(serve(ops, listener, launched, suspected, start))?;
+    runtime.block_on(serve(ops, listener, launched, ledger_damage, start))?;
     runtime.shutdown_timeout(Duration::from_millis(100));
     let _ = commits.join();
     // Released last: no other daemon may start while the commit loop can write.
@@ -165,7 +165,7 @@ fn open(
     }
     let (senders, views) = CommittedViews::from_desk(&desk, &ledger);
     let (handle, calls) = CommitHandle::new();
-    let given = LaunchSecrets::default();
+    let launch_secrets = LaunchSecrets::default();
     let (sealer, to_sealer, sealing) = Sealer::new(SealerParts {
         home: &home,
         home_id,
@@ -174,7 +174,7 @@ fn open(
         ledger: &ledger,
         commit: &handle,
         roster: views.roster.clone(),
-        launch_secrets: given.clone(),
+        launch_secrets: launch_secrets.clone(),
         after_a_crash,
         reading_only: reading_only.why(),
     })?;
@@ -183,10 +183,10 @@ fn open(
     remember_shims(&registry, &desk, &reader)?;
     // Without the ledger it is not known what the running tasks were permitted: leave them alone.
     let launched = if reading_only.is_set() { Vec::new() } else { desk.launched_tasks() };
-    let suspected = Arc::new(Notify::new());
+    let ledger_damage = Arc::new(Notify::new());
     let readers = LedgerReaderPool::new(ledger.path(), {
-        let suspected = Arc::clone(&suspected);
-        move || suspected.notify_one()
+        let ledger_damage = Arc::clone(&ledger_damage);
+        move || ledger_damage.notify_one()
     });
     let commit_loop = CommitLoop::new(CommitParts {
         home: home.clone(),
@@ -202,8 +202,8 @@ fn open(
         registry: Arc::clone(&registry),
         publisher: publish::spawn_publisher(&home, users.clone(), views.roster.clone())?,
         sealer: to_sealer.clone(),
-        launch_secrets: given,
-        ledger_damage: Arc::clone(&suspected),
+        launch_secrets,
+        ledger_damage: Arc::clone(&ledger_damage),
     })?;
     let records = Records::new(
         home.clone(),
@@ -229,7 +229,7 @@ fn open(
         sealer: to_sealer,
         sealing,
     });
-    Ok(DaemonParts { ops: Arc::new(ops), commit_loop, sealer, ledger_damage: suspected, launched })
+    Ok(DaemonParts { ops: Arc::new(ops), commit_loop, sealer, ledger_damage, launched })
 }
 
 fn task_caps(config: &Config) -> TaskCaps {
@@ -276,11 +276,11 @@ async fn store_agents(ops: Arc<Ops>) {
     loop {
         let now = Arc::clone(&roster.borrow_and_update());
         let known = Arc::clone(&now);
-        let kept = crate::blocking(move || {
+        let stored = crate::blocking(move || {
             groups.update(known.agents());
             groups
         });
-        groups = kept.await.unwrap_or_default();
+        groups = stored.await.unwrap_or_default();
         if let Err(e) = countersign_store::keep_agents(&ops.home, now.agents()) {
             crate::log!("the list of agent processes could not be stored: {e}");
         }
@@ -293,9 +293,9 @@ async fn store_agents(ops: Arc<Ops>) {
 /// Deletes stored requests that no task waits for: never acknowledged, or left by a crash.
 fn delete_orphaned_requests(home: &Home, reader: &LedgerReader) {
     let _ = countersign_store::waiting::sweep(home);
-    let Ok(kept) = countersign_store::waiting::all(home) else { return };
+    let Ok(stored) = countersign_store::waiting::all(home) else { return };
     let Ok(asked) = reader.waiting_tasks() else { return };
-    for task in kept.into_iter().filter(|task| !asked.contains(task)) {
+    for task in stored.into_iter().filter(|task| !asked.contains(task)) {
         let _ = countersign_store::waiting::forget(home, task);
     }
 }
@@ -332,7 +332,7 @@ async fn serve(
     ops: Arc<Ops>,
     listener: UnixListener,
     launched: Vec<TaskId>,
-    suspected: Arc<Notify>,
+    ledger_damage: Arc<Notify>,
     start: Start,
 ) -> anyhow::Result<()> {
     let front = HttpState::new(Arc::clone(&ops));
@@ -348,7 +348,7 @@ async fn serve(
     ops.enter_state(DaemonState::Running, None);
     if !ops.reading_only.is_set() {
         let (records, reading_only) = (Arc::clone(&ops.records), Arc::clone(&ops.reading_only));
-        tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, suspected));
+        tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, ledger_damage));
         tokio::spawn(retention::run_periodically(Arc::clone(&ops)));
         tokio::spawn(store_agents(Arc::clone(&ops)));
     }

@@ -26,8 +26,8 @@ pub(crate) struct RunAs {
 
 impl RunAs {
     /// Runs `look` with this user's file access.
-    pub(crate) fn with_fs_ids<T>(&self, look: impl FnOnce() -> T) -> Result<T, Refusal> {
-        with_user_ids(self.user.as_ref(), look)
+    pub(crate) fn with_fs_ids<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+        with_user_ids(self.user.as_ref(), work)
     }
 
     /// The user's home, whatever a request claims.

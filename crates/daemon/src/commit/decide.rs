@@ -11,7 +11,7 @@ use crate::{
         ApprovalQuestion, DENIAL_COOLDOWN, DeskEvent, DeskStep, FactsAtLaunch, NewTask, PermittedSandbox, PersonAnswer,
         RequestIdentity, SlotOwner,
     },
-    facts::Prepared,
+    facts::PreparedRequest,
     question,
 };
 use countersign_model::{
@@ -27,8 +27,8 @@ use std::sync::Arc;
 const MAX_WAITING_REQUESTS: usize = 2_000;
 
 /// A reply that is sent after the commit, without a decision.
-fn reply_only(done: AfterCommit) -> Option<PendingReplies> {
-    Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit: done })
+fn reply_only(after_commit: AfterCommit) -> Option<PendingReplies> {
+    Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit })
 }
 
 fn request_identity(asking: &AskCall) -> RequestIdentity {
@@ -154,15 +154,15 @@ impl CommitLoop {
                 Err(Refusal::new(RefusalCode::TooMany, message).hint("answer or cancel some of them first"))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } => {
-                let kept = waiting::WaitingRequest {
+                let stored = waiting::WaitingRequest {
                     v: 1,
                     request: asking.request.clone(),
                     facts: asking.prepared.facts.clone(),
                     asker: asking.asker,
                     uid: asking.prepared.user.as_ref().map(|l| l.uid),
                 };
-                let kept = waiting::save(&self.home, task, &kept);
-                kept.map_err(|e| {
+                let stored = waiting::save(&self.home, task, &stored);
+                stored.map_err(|e| {
                     Refusal::new(RefusalCode::LedgerUnavailable, format!("the request cannot be stored: {e}"))
                         .hint("nothing was started; free disk space for the home, then try again")
                 })?;
@@ -176,7 +176,7 @@ impl CommitLoop {
     fn build_case<'a>(
         &'a self,
         request: &'a Request,
-        prepared: &'a Prepared,
+        prepared: &'a PreparedRequest,
         requester: &'a Requester,
         session: Option<&'a Session>,
     ) -> Case<'a> {
@@ -185,7 +185,7 @@ impl CommitLoop {
     }
 
     /// Judges a waiting task again, as of now.
-    fn assess_again(&self, task: TaskId, prepared: &Prepared, request: &Request) -> Option<Assessment> {
+    fn assess_again(&self, task: TaskId, prepared: &PreparedRequest, request: &Request) -> Option<Assessment> {
         let requester = self.desk.requester(task)?;
         let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
         Some(self.build_case(request, prepared, &requester, session.map(|s| &**s)).assess())
@@ -244,10 +244,10 @@ impl CommitLoop {
     pub(super) fn answer(&mut self, answering: AnswerCall, reply: CommitReply<()>) -> Option<PendingReplies> {
         let AnswerCall { task, approval, choice, any_arguments, words, by, world, prepared } = answering;
         let refuse = |reply: CommitReply<()>, refusal| {
-            let done = AfterCommit::Plain(reply, Err(refusal));
-            Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit: done })
+            let after_commit = AfterCommit::Plain(reply, Err(refusal));
+            Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit })
         };
-        let (mut saves, mut denied, mut moves, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
+        let (mut new_grants, mut denied, mut new_directory, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
         let requester = self.desk.requester(task);
         let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
@@ -256,7 +256,7 @@ impl CommitLoop {
         }
         if let (Some((prepared, request)), Some(requester), true) = (&prepared, &requester, choice != Choice::Deny) {
             if request.tool == Tool::SetWorkingDirectory {
-                moves = Some(text_by_shape(&prepared.facts.cwd.resolved));
+                new_directory = Some(text_by_shape(&prepared.facts.cwd.resolved));
             } else {
                 let (settings, grants, now) = (&self.gate, &self.desk.register.grants, clock::now());
                 let session = session.as_deref();
@@ -266,17 +266,17 @@ impl CommitLoop {
                     denied = Some(refusal.clone());
                 }
                 let about = self.desk.pending_question(task).unwrap_or_default();
-                let given = question::SavingAnswer { choice, any_arguments, by: &by, about };
-                match case.saved_grants(&given, &assessment, &mut self.mint) {
-                    Ok(grants) => saves = grants,
+                let saving = question::SavingAnswer { choice, any_arguments, by: &by, about };
+                match case.saved_grants(&saving, &assessment, &mut self.mint) {
+                    Ok(grants) => new_grants = grants,
                     Err(refusal) => return refuse(reply, refusal),
                 }
                 sandbox = assessment.sandbox;
             }
         }
         let mut idle_shim = None;
-        let runs = choice != Choice::Deny && moves.is_none();
-        if runs && self.desk.slot_owner(task).is_some_and(|whose| self.desk.has_room(whose)) {
+        let runs = choice != Choice::Deny && new_directory.is_none();
+        if runs && self.desk.slot_owner(task).is_some_and(|owner| self.desk.has_room(owner)) {
             match self.pool.take() {
                 Ok(taken) => idle_shim = Some(taken),
                 Err(e) => {
@@ -295,8 +295,8 @@ impl CommitLoop {
             words,
             by,
             world,
-            new_grants: saves,
-            new_directory: moves,
+            new_grants,
+            new_directory,
             hint,
             denied,
             sandbox: permitted,
@@ -332,7 +332,7 @@ impl CommitLoop {
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> Option<PendingReplies> {
         let (prepared, request) = prepared?;
         if world != FactsAtLaunch::Same {
@@ -343,9 +343,9 @@ impl CommitLoop {
         if !matches!(assessment.verdict, Verdict::Allow { .. }) || grants.is_empty() {
             return None;
         }
-        let whose = self.desk.slot_owner(task)?;
+        let owner = self.desk.slot_owner(task)?;
         let mut idle_shim = None;
-        if self.desk.has_room(whose) {
+        if self.desk.has_room(owner) {
             match self.pool.take() {
                 Ok(taken) => idle_shim = Some(taken),
                 // Without a shim the task joins the queue, where it is tried again.
@@ -381,7 +381,7 @@ impl CommitLoop {
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> Option<PendingReplies> {
         if !self.serving || !self.desk.ready_tasks().contains(&task) {
             return None;
@@ -426,9 +426,9 @@ impl CommitLoop {
         }
         let Some(DecidedBy::Grants(grants)) = self.desk.permitted_by(task) else { return None };
         let now = clock::now();
-        let gone =
+        let lost =
             grants.iter().find(|g| register.grants.get(**g).is_none_or(|g| g.expires_at.is_some_and(|e| e <= now)));
-        gone.map(|grant| {
+        lost.map(|grant| {
             Refusal::new(
                 RefusalCode::GrantRevoked,
                 format!("the grant that allowed this ({grant}) was revoked, has expired or is used up"),

@@ -38,8 +38,8 @@ impl PermittedSandbox {
     pub(crate) fn from_sandbox(sandbox: &Sandbox) -> Self {
         let summary = sandbox.summary(countersign_redact::text_by_shape);
         let plain = SandboxSummary { network: Network::None, ..SandboxSummary::default() };
-        let told = sandbox.confinement != Confinement::ReadOnly || summary != plain;
-        Self { confinement: sandbox.confinement, sandbox: told.then(|| Box::new(summary)) }
+        let needs_summary = sandbox.confinement != Confinement::ReadOnly || summary != plain;
+        Self { confinement: sandbox.confinement, sandbox: needs_summary.then(|| Box::new(summary)) }
     }
 }
 

@@ -77,7 +77,7 @@ impl TestDesk {
         task: TaskId,
         choice: Choice,
         world: FactsAtLaunch,
-        saves: Vec<Grant>,
+        new_grants: Vec<Grant>,
         shim: Option<u32>,
     ) -> Result<DeskStep, Refusal> {
         let approval = match self.desk.open.get(&task).map(|o| o.stage.clone()) {
@@ -89,7 +89,7 @@ impl TestDesk {
             surface: countersign_model::Via::Socket,
             channel: Channel::Person,
         };
-        let (words, moves, hint, denied) = (None, None, None, None);
+        let (words, new_directory, hint, denied) = (None, None, None, None);
         self.step(DeskEvent::Answered(Box::new(PersonAnswer {
             task,
             approval,
@@ -97,8 +97,8 @@ impl TestDesk {
             words,
             by,
             world,
-            new_grants: saves,
-            new_directory: moves,
+            new_grants,
+            new_directory,
             hint,
             denied,
             sandbox: permitted(Confinement::Shield),
@@ -286,14 +286,14 @@ fn f151_a_queued_task_can_be_withdrawn_and_does_not_run_with_changed_facts() {
     let step = desk.step(DeskEvent::Withdrawn { task: b, by: Text::from_static("t") }).unwrap();
     assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
     end(&mut desk, a);
-    let gone = DeskEvent::SlotFree {
+    let changed = DeskEvent::SlotFree {
         task: c,
         world: FactsAtLaunch::Changed("x"),
         denied: None,
         sandbox: permitted(Confinement::Shield),
         shim: 7,
     };
-    assert_eq!(kinds(&desk.step(gone).unwrap()), ["permission.denied", "task.settled"]);
+    assert_eq!(kinds(&desk.step(changed).unwrap()), ["permission.denied", "task.settled"]);
     let revoked = Refusal::new(RefusalCode::Locked, "not any more");
     let denied = DeskEvent::SlotFree {
         task: d,
@@ -356,15 +356,15 @@ fn a_saving_answer_commits_its_grants_and_names_the_tasks_that_they_may_cover() 
 fn f020_a_grant_saved_twice_is_one_grant_with_its_first_time() {
     let mut desk = TestDesk::new();
     let first = desk.grant("make", None, None);
-    let kept = |step: DeskStep| match step.register_reply {
+    let saved_grant = |step: DeskStep| match step.register_reply {
         Some(RegisterReply::Grant { grant, new }) => (grant.id.unwrap(), grant.created_at, new),
         other => panic!("{other:?}"),
     };
     let (id, at, new) =
-        kept(desk.step(DeskEvent::RegisterCommand(RegisterCommand::Grant(Box::new(first.clone())))).unwrap());
+        saved_grant(desk.step(DeskEvent::RegisterCommand(RegisterCommand::Grant(Box::new(first.clone())))).unwrap());
     assert!(new);
     assert_eq!(
-        kept(desk.step(DeskEvent::RegisterCommand(RegisterCommand::Grant(Box::new(first)))).unwrap()),
+        saved_grant(desk.step(DeskEvent::RegisterCommand(RegisterCommand::Grant(Box::new(first)))).unwrap()),
         (id, at, false)
     );
     let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
@@ -448,8 +448,8 @@ fn an_in_band_answer_is_once_or_deny_and_never_for_a_grave_risk() {
             shim: None,
         };
         desk.step(DeskEvent::Asked(Box::new(asked))).unwrap();
-        for saves in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
-            assert_eq!(in_band(&mut desk, task, saves).unwrap_err().code, RefusalCode::OptionNotOffered);
+        for new_grants in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
+            assert_eq!(in_band(&mut desk, task, new_grants).unwrap_err().code, RefusalCode::OptionNotOffered);
         }
         match (in_band(&mut desk, task, Choice::Once), risk.is_grave()) {
             (Ok(step), false) => assert!(step.launch.is_some()),
@@ -475,9 +475,9 @@ fn a_task_that_an_agent_runs_is_open_until_its_outcome_is_reported() {
     assert_eq!(desk.desk.unreported_before(Timestamp::from_micros(i64::MAX)), [task]);
     assert!(desk.desk.unreported_before(Timestamp::from_micros(0)).is_empty());
     assert!(desk.step(DeskEvent::Withdrawn { task, by: Text::from_static("owner") }).is_err());
-    let told = || DeskEvent::OutcomeReported { task, outcome: Outcome::Exited { code: 2 } };
-    assert_eq!(kinds(&desk.step(told()).unwrap()), ["task.settled"]);
-    assert!(desk.step(told()).is_err(), "an outcome is reported once");
+    let reported = || DeskEvent::OutcomeReported { task, outcome: Outcome::Exited { code: 2 } };
+    assert_eq!(kinds(&desk.step(reported()).unwrap()), ["task.settled"]);
+    assert!(desk.step(reported()).is_err(), "an outcome is reported once");
     let task = TaskId::mint(&mut desk.mint, 1, 1);
     let by = Text::from_static("nobody");
     let step = desk.step(DeskEvent::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();

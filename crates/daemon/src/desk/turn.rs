@@ -38,7 +38,7 @@ impl Turn<'_> {
             DeskEvent::Asked(new) => self.on_asked(*new),
             DeskEvent::Answered(answer) => self.on_answered(*answer)?,
             DeskEvent::Covered { task, grants, sandbox, shim } => self.on_covered(task, &grants, sandbox, shim)?,
-            DeskEvent::RegisterCommand(wish) => self.on_register_command(wish)?,
+            DeskEvent::RegisterCommand(command) => self.on_register_command(command)?,
             DeskEvent::SlotFree { task, world, denied, sandbox, shim } => {
                 self.on_slot_free(task, world, denied, sandbox, shim)?
             }
@@ -62,7 +62,7 @@ impl Turn<'_> {
             DeskEvent::DaemonState { state, reason, boot } => {
                 self.decide_daemon(Decision::House { state, reason, boot })
             }
-            DeskEvent::Shutdown(went) => self.decide_daemon(Decision::Shutdown(went)),
+            DeskEvent::Shutdown(step) => self.decide_daemon(Decision::Shutdown(step)),
             DeskEvent::Key(key) => self.decide_daemon(Decision::Key(key)),
         }
         Ok(())
@@ -96,8 +96,8 @@ impl Turn<'_> {
             words,
             by,
             world,
-            new_grants: saves,
-            new_directory: moves,
+            new_grants,
+            new_directory,
             hint,
             denied,
             sandbox,
@@ -114,12 +114,12 @@ impl Turn<'_> {
             (Some(_), _, Some(refusal)) => self.deny_by_rule(task, &refusal),
             (Some(_), FactsAtLaunch::Changed(what), None) => self.deny_changed_facts(task, what),
             (Some(scope), FactsAtLaunch::Same, None) if tool == Tool::SetWorkingDirectory => {
-                self.move_session(task, by, scope, moves);
+                self.move_session(task, by, scope, new_directory);
             }
             (Some(scope), FactsAtLaunch::Same, None) => {
                 // A queued task still needs its stored request.
                 self.step.drop_request = shim.map(|_| task);
-                let saved = self.save_grants(saves);
+                let saved = self.save_grants(new_grants);
                 self.step.may_release.retain(|t| *t != task);
                 self.permit(LaunchPermit { task, by, scope, permitted: sandbox, saved, shim });
             }
@@ -143,15 +143,15 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn on_register_command(&mut self, wish: RegisterCommand) -> Result<(), Refusal> {
-        let (entered, kept) = register_command::decide_command(wish, &self.desk.register, &mut self.now)?;
+    fn on_register_command(&mut self, command: RegisterCommand) -> Result<(), Refusal> {
+        let (entered, reply) = register_command::decide_command(command, &self.desk.register, &mut self.now)?;
         for entry in entered {
             if let RegisterEntry::GrantSaved { grant } = &entry {
                 self.step.may_release.extend(self.desk.tasks_grant_may_cover(grant));
             }
             self.enter(entry);
         }
-        self.step.register_reply = Some(kept);
+        self.step.register_reply = Some(reply);
         Ok(())
     }
 
@@ -385,7 +385,7 @@ impl Turn<'_> {
     fn save_grants(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
         let mut saved: Vec<SavedGrant> = Vec::new();
         for grant in grants {
-            let kept = match self.desk.register.grants.same(&grant, self.now.at) {
+            let saved_or_equal = match self.desk.register.grants.same(&grant, self.now.at) {
                 Some(same) => same.clone(),
                 None => {
                     self.step.may_release.extend(self.desk.tasks_grant_may_cover(&grant));
@@ -393,8 +393,8 @@ impl Turn<'_> {
                     grant
                 }
             };
-            let label = register_command::grant_label(&kept);
-            saved.extend(kept.id.map(|grant| SavedGrant { grant, label }));
+            let label = register_command::grant_label(&saved_or_equal);
+            saved.extend(saved_or_equal.id.map(|grant| SavedGrant { grant, label }));
         }
         self.step.may_release.sort_unstable();
         self.step.may_release.dedup();

@@ -12,7 +12,7 @@
 //! there: its input must not wait until it has received everything.
 
 use super::{
-    Shared,
+    SharedState,
     extract::{Params, Segment},
     problem::HttpResult,
 };
@@ -51,7 +51,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_MESSAGE_BYTES: usize = 128 * 1024;
 
 pub(crate) async fn attach(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<AttachQuery>,
@@ -59,8 +59,8 @@ pub(crate) async fn attach(
 ) -> HttpResult<Response> {
     caller.require_scope(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
-    let AttachQuery { read_only, after, key, from: count, skip } = query;
-    if count > u64::from(u32::MAX) {
+    let AttachQuery { read_only, after, key, from: message_count, skip } = query;
+    if message_count > u64::from(u32::MAX) {
         return Err(Refusal::new(RefusalCode::BadRequest, "`from` must be the number of a message").into());
     }
     if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
@@ -89,7 +89,7 @@ pub(crate) async fn attach(
             caller,
             skip,
             key,
-            message_count: count,
+            message_count,
             replies: JoinSet::new(),
             limited: false,
             gaps: StreamGaps::default(),
@@ -164,10 +164,10 @@ impl AttachedViewer {
             if !self.ops.still_admits(&self.caller) {
                 return Err(Refusal::new(RefusalCode::Unauthorized, "the token was revoked or has expired").into());
             }
-            let rung = notifications.has_changed().unwrap_or(true);
+            let notified = notifications.has_changed().unwrap_or(true);
             notifications.mark_unchanged();
             self.read_more().await?;
-            if rung && self.shows_screen() && self.lines.is_empty() && !self.ended {
+            if notified && self.shows_screen() && self.lines.is_empty() && !self.ended {
                 self.redraw().await?;
             }
             if self.ended {
@@ -185,7 +185,7 @@ impl AttachedViewer {
                     }
                 }
                 () = std::future::ready(()), if !waiting => self.send_next().await?,
-                rung = notifications.changed() => match rung {
+                notified = notifications.changed() => match notified {
                     Err(_) => notifications = self.ops.registry.subscribe(self.task),
                     // Marked as unseen: the top of the loop may have to redraw.
                     Ok(()) => notifications.mark_changed(),
@@ -247,9 +247,9 @@ impl AttachedViewer {
             return Ok(());
         }
         let now = screen(&self.ops, self.task).await?;
-        let told = begin(Some(describe_screen(&now)));
+        let event = begin(Some(describe_screen(&now)));
         self.stream = self.ops.records.stream(self.task, now.next_seq);
-        self.send_event(&told).await?;
+        self.send_event(&event).await?;
         self.send_drawing(*now).await
     }
 
@@ -351,7 +351,7 @@ impl AttachedViewer {
 
     async fn handle_message(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), DetachCause> {
         let message = message.ok_or(DetachCause::Left)??;
-        let (wish, bytes) = match &message {
+        let (parsed, bytes) = match &message {
             Message::Binary(bytes) => (Ok(None), bytes.as_ref()),
             Message::Text(text) => (parse::<AttachMessage>(text.as_bytes()).map(Some), text.as_bytes()),
             Message::Close(_) => return Err(DetachCause::Left),
@@ -359,9 +359,9 @@ impl AttachedViewer {
         };
         let n = self.message_count;
         self.message_count += 1;
-        match wish.and_then(|wish| self.shim_request(n, wish, bytes)) {
+        match parsed.and_then(|parsed| self.shim_request(n, parsed, bytes)) {
             Err(refusal) => self.send_reply(n, Err(refusal)).await,
-            Ok(wish) => match self.ops.registry.send_request(self.task, wish).await {
+            Ok(build_request) => match self.ops.registry.send_request(self.task, build_request).await {
                 Err(refusal) => {
                     let refusal = self.explain_refusal(refusal)?;
                     self.send_reply(n, Err(refusal)).await
@@ -388,7 +388,7 @@ impl AttachedViewer {
     fn shim_request(
         &self,
         n: u64,
-        wish: Option<AttachMessage>,
+        message: Option<AttachMessage>,
         bytes: &[u8],
     ) -> Result<Box<dyn FnOnce(u64) -> ToShim + Send>, Refusal> {
         if self.read_only || !self.ops.still_admits(&self.caller) {
@@ -400,7 +400,7 @@ impl AttachedViewer {
             key: self.ops.key.digest("attach", &[task.as_bytes(), key.as_bytes(), &n.to_le_bytes()]),
             body: self.ops.key.digest("idempotency-body", &[bytes]),
         });
-        Ok(match wish {
+        Ok(match message {
             None if bytes.is_empty() => return Err(Refusal::new(RefusalCode::BadRequest, "the input is empty")),
             None if bytes.len() > control::MAX_INPUT_BYTES => {
                 return Err(Refusal::new(RefusalCode::TooLarge, "the input is too large for one message"));
@@ -422,11 +422,11 @@ impl AttachedViewer {
     }
 
     async fn send_reply(&mut self, n: u64, result: Result<u64, Refusal>) -> Result<(), DetachCause> {
-        let told = match result {
+        let event = match result {
             Ok(seq) => AttachEvent::Applied { n, seq },
             Err(refusal) => AttachEvent::Refused { n: Some(n), refusal },
         };
-        self.send_event(&told).await
+        self.send_event(&event).await
     }
 
     async fn close(mut self) {

@@ -5,7 +5,7 @@
 //! two hundred cost little more than one.
 
 use super::{
-    Shared, body,
+    SharedState, body,
     extract::{Params, Segment},
     problem::HttpResult,
 };
@@ -56,7 +56,7 @@ impl FromStr for EventPosition {
 }
 
 pub(crate) async fn task_events(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
@@ -181,7 +181,7 @@ impl EventReader {
             // A view may render nothing for many records; more may follow them.
             if nothing && self.next_seq == before {
                 tokio::select! {
-                    rung = notifications.changed() => if rung.is_err() {
+                    changed = notifications.changed() => if changed.is_err() {
                         // The entry was removed when the task settled; the settlement can be read now.
                         notifications = self.ops.registry.subscribe(self.task);
                     } else {
@@ -223,7 +223,7 @@ impl EventReader {
         let listeners = self.ops.registry.follower_count(self.task);
         if listeners > READERS_WITHOUT_PAUSE {
             let pause = (PAUSE_PER_READER * u32::try_from(listeners).unwrap_or(u32::MAX)).min(MAX_PAUSE);
-            let _ = tokio::time::timeout(pause, notifications.wait_for(|rings| *rings == SETTLED_NOTIFICATION)).await;
+            let _ = tokio::time::timeout(pause, notifications.wait_for(|number| *number == SETTLED_NOTIFICATION)).await;
         }
     }
 

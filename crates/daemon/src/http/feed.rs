@@ -1,7 +1,7 @@
 //! `/events` and `/approvals/events`: the ledger as it grows, as server-sent events. The cursor is the number of a
 //! decision; notifications only say that there is more.
 
-use super::{Shared, body, extract::Params, problem::HttpResult};
+use super::{SharedState, body, extract::Params, problem::HttpResult};
 use crate::{
     caller::Caller,
     ops::{ApiResult, Ops, answers},
@@ -39,7 +39,7 @@ enum FeedSelection {
 
 /// Every decision that the caller may see, from the beginning or after a cursor.
 pub(crate) async fn ledger(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     headers: HeaderMap,
     Params(query): Params<LedgerQuery>,
@@ -51,7 +51,7 @@ pub(crate) async fn ledger(
 
 /// Approvals: first the pending ones, then every one that is opened or resolved. After a cursor only the latter.
 pub(crate) async fn approvals(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     headers: HeaderMap,
     Params(query): Params<LedgerQuery>,
@@ -59,12 +59,12 @@ pub(crate) async fn approvals(
     caller.require_scope(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     // The cursor first: a decision made meanwhile is sent twice rather than never.
-    let head = *ops.decision_count.borrow();
+    let decisions = *ops.decision_count.borrow();
     let (after, waiting) = match parse_cursor(&headers, query)? {
         Some(after) => (after, Vec::new()),
         None => {
             let (ops, caller) = (Arc::clone(&ops), caller.clone());
-            (head, crate::blocking(move || answers::pending_with_card(&ops, &caller)).await??)
+            (decisions, crate::blocking(move || answers::pending_with_card(&ops, &caller)).await??)
         }
     };
     Ok(follow_ledger(ops, caller, FeedSelection::Approvals, after, waiting))
@@ -149,12 +149,12 @@ impl FeedReader {
     }
 
     async fn run(self: &Arc<Self>, mut after: i64, send: &mpsc::Sender<Bytes>) -> Result<(), FeedClosed> {
-        let (mut head, mut roster) = (self.ops.decision_count.clone(), self.ops.roster.clone());
+        let (mut decisions, mut roster) = (self.ops.decision_count.clone(), self.ops.roster.clone());
         let mut lines = 4;
         loop {
             // Reads only when there is room: a reader that does not read holds one batch.
             let room = send.reserve().await?;
-            head.borrow_and_update();
+            decisions.borrow_and_update();
             roster.borrow_and_update();
             // On its own thread: reading a long history must not delay requests.
             let turn = READ_SLOTS.acquire().await?;
@@ -175,7 +175,7 @@ impl FeedReader {
                 continue;
             }
             tokio::select! {
-                changed = head.changed() => changed?,
+                changed = decisions.changed() => changed?,
                 changed = roster.changed() => changed?,
                 () = send.closed() => return Ok(()),
                 () = tokio::time::sleep(HEARTBEAT_INTERVAL) => send.send(Bytes::from_static(b": still here\n\n")).await?,
@@ -191,9 +191,9 @@ impl FeedReader {
             FeedBatch { text: String::new(), last: after, more, next: (2 * lines).min(MAX_BATCH_DECISIONS) };
         // Decisions about one task are often consecutive.
         let mut seen: HashMap<TaskId, bool> = HashMap::new();
-        for (told, (n, task, line)) in (1..).zip(batch) {
+        for (sent, (n, task, line)) in (1..).zip(batch) {
             if piece.text.len() >= BATCH_BYTES {
-                (piece.more, piece.next) = (true, told);
+                (piece.more, piece.next) = (true, sent);
                 break;
             }
             piece.last = n;
@@ -201,8 +201,8 @@ impl FeedReader {
                 Some(task) => *match seen.entry(task) {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
-                        let whose = ops.records.read_ledger(|r| r.task_owner(task))?;
-                        new.insert(whose.is_some_and(|(p, s)| caller.can_see(&ops.records.roster(), p, s)))
+                        let owner = ops.records.read_ledger(|r| r.task_owner(task))?;
+                        new.insert(owner.is_some_and(|(p, s)| caller.can_see(&ops.records.roster(), p, s)))
                     }
                 },
                 // About the daemon itself: for its owner, with the scope `admin`.

@@ -1,7 +1,7 @@
 //! `/hooks` and `/tickets`: agents that ask before their own shell runs a command.
 
 use super::{
-    Shared,
+    SharedState,
     extract::{Payload, Segment},
     problem::HttpResult,
 };
@@ -13,7 +13,7 @@ use countersign_model::{
 };
 
 pub(crate) async fn before(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<HookBeforeBody>,
 ) -> HttpResult<Json<HookBeforeResponse>> {
@@ -21,7 +21,7 @@ pub(crate) async fn before(
 }
 
 pub(crate) async fn after(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<HookAfterBody>,
 ) -> HttpResult<Json<HookAfterResponse>> {
@@ -29,7 +29,7 @@ pub(crate) async fn after(
 }
 
 pub(crate) async fn redeem(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<RedeemBody>,
@@ -38,7 +38,7 @@ pub(crate) async fn redeem(
 }
 
 pub(crate) async fn redeemed(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
 ) -> HttpResult<Json<TaskState>> {

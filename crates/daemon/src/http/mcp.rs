@@ -1,7 +1,7 @@
 //! `/mcp`, `/mcp/session`, `/mcp/stdio`: MCP over HTTP. [`crate::mcp`] implements the protocol.
 
 use super::{
-    HttpState, Shared,
+    HttpState, SharedState,
     auth::ConnectionOrigin,
     extract::{Params, Payload},
     problem::{HttpResult, Problem},
@@ -32,7 +32,7 @@ pub(super) fn router(front: &Arc<HttpState>) -> Router {
 }
 
 /// A conversation over HTTP belongs to the credential that began it; it does not exist for others.
-async fn bind_conversation(State(front): Shared, caller: Caller, request: Request, next: Next) -> Response {
+async fn bind_conversation(State(front): SharedState, caller: Caller, request: Request, next: Next) -> Response {
     let named = |headers: &HeaderMap| headers.get(SESSION_ID_HEADER).and_then(|v| v.to_str().ok()).map(str::to_owned);
     if let Some(id) = named(request.headers())
         && !front.mcp.owns(&caller, &id)
@@ -50,7 +50,7 @@ async fn bind_conversation(State(front): Shared, caller: Caller, request: Reques
 
 /// Opens a session for a connection. The process that started it is registered as an agent.
 pub(crate) async fn session(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<McpSessionBody>,
 ) -> HttpResult<Json<McpSessionResponse>> {
@@ -59,7 +59,7 @@ pub(crate) async fn session(
 
 /// Switches the connection to MCP, one message per line.
 pub(crate) async fn stdio(
-    State(front): Shared,
+    State(front): SharedState,
     ConnectInfo(arrival): ConnectInfo<ConnectionOrigin>,
     caller: Caller,
     Params(query): Params<McpStdioQuery>,

@@ -35,7 +35,7 @@ use server::ConnectionCounter;
 pub(crate) use server::serve_unix;
 use std::sync::Arc;
 
-type Shared = State<Arc<HttpState>>;
+type SharedState = State<Arc<HttpState>>;
 
 /// The state of the HTTP surface, besides the operations that it calls.
 pub(crate) struct HttpState {

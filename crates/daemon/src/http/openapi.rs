@@ -227,9 +227,9 @@ mod tests {
         if std::env::var_os("COUNTERSIGN_WRITE_OPENAPI").is_some() {
             std::fs::write(STORED_DOCUMENT, &now).unwrap();
         }
-        let kept = std::fs::read_to_string(STORED_DOCUMENT).unwrap_or_default();
+        let stored = std::fs::read_to_string(STORED_DOCUMENT).unwrap_or_default();
         assert!(
-            kept == now,
+            stored == now,
             "docs/openapi.json differs: COUNTERSIGN_WRITE_OPENAPI=1 cargo test -p countersign-daemon openapi writes it"
         );
     }

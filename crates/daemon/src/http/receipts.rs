@@ -2,7 +2,7 @@
 //! key.
 
 use super::{
-    Shared,
+    SharedState,
     body::stream_body,
     extract::{AnyPayload, Params, Payload, Segment},
     problem::HttpResult,
@@ -34,7 +34,7 @@ pub(crate) const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 
 pub(crate) async fn list(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Params(query): Params<ReceiptQuery>,
 ) -> HttpResult<Json<ReceiptPage>> {
@@ -43,7 +43,7 @@ pub(crate) async fn list(
 
 /// The envelope of a task's receipt, as it was signed.
 pub(crate) async fn envelope(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
@@ -57,17 +57,21 @@ pub(crate) async fn envelope(
     }))
 }
 
-pub(crate) async fn signed_head(State(front): Shared, caller: Caller, AnyPayload: AnyPayload) -> HttpResult<Response> {
+pub(crate) async fn signed_head(
+    State(front): SharedState,
+    caller: Caller,
+    AnyPayload: AnyPayload,
+) -> HttpResult<Response> {
     let envelope = receipts::signed_head(&front.ops, &caller).await?;
     Ok(([(header::CONTENT_TYPE, ENVELOPE)], envelope.json()).into_response())
 }
 
-pub(crate) async fn keys(State(front): Shared, caller: Caller) -> HttpResult<Json<KeyList>> {
+pub(crate) async fn keys(State(front): SharedState, caller: Caller) -> HttpResult<Json<KeyList>> {
     Ok(Json(receipts::keys(&front.ops, &caller)?))
 }
 
 pub(crate) async fn rotate(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<RotateBody>,
 ) -> HttpResult<Json<KeyAnnounced>> {
@@ -76,7 +80,7 @@ pub(crate) async fn rotate(
 
 /// The bytes that a receipt covers, by their digest.
 pub(crate) async fn artifact(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(digest): Segment,
     headers: HeaderMap,
@@ -124,12 +128,12 @@ fn digest_response(
     part: impl FnOnce(u64, u64) -> Body,
 ) -> Response {
     let tag = format!("\"{sha256}\"");
-    let says = |name: HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
+    let header_text = |name: HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
     let same = |list: &str| list.split(',').any(|t| t.trim() == tag || t.trim() == "*");
     // A range of a different version is not wanted.
-    let ranged = says(header::IF_RANGE).is_none_or(|t| t.trim() == tag);
-    let range = says(header::RANGE).filter(|_| ranged && total > 0);
-    let mut response = if says(header::IF_NONE_MATCH).is_some_and(same) {
+    let ranged = header_text(header::IF_RANGE).is_none_or(|t| t.trim() == tag);
+    let range = header_text(header::RANGE).filter(|_| ranged && total > 0);
+    let mut response = if header_text(header::IF_NONE_MATCH).is_some_and(same) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         match range.map(|r| parse_range(r).and_then(|range| range.bounds_in(total))) {

@@ -1,7 +1,7 @@
 //! `/tasks`: requesting, listing and showing tasks, and reading their output.
 
 use super::{
-    Shared,
+    SharedState,
     body::{json_bytes, stream_body},
     extract::{OncePayload, Params, Payload, Segment},
     problem::{HttpResult, Problem},
@@ -28,7 +28,11 @@ use countersign_model::{
 
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-pub(crate) async fn ask(State(front): Shared, caller: Caller, payload: OncePayload<Request>) -> HttpResult<Response> {
+pub(crate) async fn ask(
+    State(front): SharedState,
+    caller: Caller,
+    payload: OncePayload<Request>,
+) -> HttpResult<Response> {
     let (request, once) = payload.into_parts();
     let asked = ops::intake::ask(&front.ops, &caller, request, once.key()).await?;
     let task = &asked.answer.task;
@@ -46,7 +50,7 @@ pub(crate) async fn ask(State(front): Shared, caller: Caller, payload: OncePaylo
 }
 
 pub(crate) async fn check(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(request): Payload<Request>,
 ) -> HttpResult<Json<CheckResponse>> {
@@ -54,7 +58,7 @@ pub(crate) async fn check(
 }
 
 pub(crate) async fn list(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Params(query): Params<TaskQuery>,
 ) -> HttpResult<Json<TaskPage>> {
@@ -62,7 +66,7 @@ pub(crate) async fn list(
 }
 
 pub(crate) async fn show(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<WaitQuery>,
@@ -76,7 +80,7 @@ fn wants_bytes(headers: &HeaderMap) -> bool {
 }
 
 pub(crate) async fn output(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
@@ -148,7 +152,7 @@ pub(crate) fn not_satisfiable(total: u64) -> Response {
 }
 
 pub(crate) async fn search(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<SearchQuery>,
@@ -157,7 +161,7 @@ pub(crate) async fn search(
 }
 
 pub(crate) async fn screen(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
@@ -180,7 +184,7 @@ pub(crate) async fn screen(
 }
 
 pub(crate) async fn cast(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<CastQuery>,

@@ -181,10 +181,10 @@ mod tests {
     /// A client and the protocol's end, each with a reader.
     async fn connected()
     -> (impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin, impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin) {
-        let (client, theirs) = tokio::io::duplex(1024 * 1024);
-        let (from_house, to_house) = tokio::io::split(client);
-        let (heard, said) = tokio::io::split(bound_lines(theirs));
-        (to_house, BufReader::new(from_house), said, BufReader::new(heard))
+        let (client, stream) = tokio::io::duplex(1024 * 1024);
+        let (from_daemon, to_daemon) = tokio::io::split(client);
+        let (calls, replies) = tokio::io::split(bound_lines(stream));
+        (to_daemon, BufReader::new(from_daemon), replies, BufReader::new(calls))
     }
 
     async fn send_message(to: &mut (impl AsyncWrite + Unpin), message: Value) {
@@ -199,36 +199,36 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_reads_no_replies_cannot_send_more_calls() {
-        let (mut to_house, mut from_house, mut said, mut heard) = connected().await;
+        let (mut to_daemon, mut from_daemon, mut replies, mut calls) = connected().await;
         let call = |n: usize| json!({"jsonrpc": "2.0", "id": n, "method": "tools/list"});
         for n in 0..=MAX_OPEN_CALLS {
-            send_message(&mut to_house, call(n)).await;
+            send_message(&mut to_daemon, call(n)).await;
         }
         for n in 0..MAX_OPEN_CALLS {
-            assert_eq!(read_message(&mut heard).await["id"], n);
+            assert_eq!(read_message(&mut calls).await["id"], n);
         }
         // The call beyond the limit is refused immediately, and the message after it gets through.
-        let refused = read_message(&mut from_house).await;
+        let refused = read_message(&mut from_daemon).await;
         assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MAX_OPEN_CALLS), &json!(REFUSED_REQUEST_CODE)));
-        send_message(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
-        assert_eq!(read_message(&mut heard).await["id"], "ours");
+        send_message(&mut to_daemon, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
+        assert_eq!(read_message(&mut calls).await["id"], "ours");
         // A reply frees a slot. A cancelled call keeps its slot until the client reads another message.
-        send_message(&mut to_house, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
-        assert_eq!(read_message(&mut heard).await["params"]["requestId"], 1);
-        send_message(&mut to_house, call(900)).await;
-        assert_eq!(read_message(&mut from_house).await["id"], 900, "the call is refused");
-        send_message(&mut said, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
-        assert_eq!(read_message(&mut from_house).await["id"], 0);
-        send_message(&mut to_house, call(901)).await;
-        assert_eq!(read_message(&mut heard).await["id"], 901);
+        send_message(&mut to_daemon, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+        assert_eq!(read_message(&mut calls).await["params"]["requestId"], 1);
+        send_message(&mut to_daemon, call(900)).await;
+        assert_eq!(read_message(&mut from_daemon).await["id"], 900, "the call is refused");
+        send_message(&mut replies, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
+        assert_eq!(read_message(&mut from_daemon).await["id"], 0);
+        send_message(&mut to_daemon, call(901)).await;
+        assert_eq!(read_message(&mut calls).await["id"], 901);
     }
 
     #[tokio::test]
     async fn an_id_must_be_a_string_or_an_integer() {
-        let (mut to_house, mut from_house, _said, _heard) = connected().await;
+        let (mut to_daemon, mut from_daemon, _said, _heard) = connected().await;
         for bad in [json!(0.5), json!([1]), json!({"a": 1}), json!(true)] {
-            send_message(&mut to_house, json!({"id": bad, "method": "ping"})).await;
-            assert_eq!(read_message(&mut from_house).await["error"]["code"], REFUSED_REQUEST_CODE);
+            send_message(&mut to_daemon, json!({"id": bad, "method": "ping"})).await;
+            assert_eq!(read_message(&mut from_daemon).await["error"]["code"], REFUSED_REQUEST_CODE);
         }
     }
 }

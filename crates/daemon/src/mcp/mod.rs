@@ -81,9 +81,9 @@ impl Connections {
 
     pub(crate) fn remember_conversation(&self, caller: &Caller, id: String) {
         let mut all = lock(&self.conversations);
-        let whose = (caller.principal, caller.via.clone());
-        let at = all.iter().position(|(known, _)| *known == whose).unwrap_or_else(|| {
-            all.push((whose, VecDeque::new()));
+        let owner = (caller.principal, caller.via.clone());
+        let at = all.iter().position(|(known, _)| *known == owner).unwrap_or_else(|| {
+            all.push((owner, VecDeque::new()));
             all.len() - 1
         });
         let own = &mut all[at].1;
@@ -143,10 +143,10 @@ pub(crate) fn connect(
     }
     // The process that registered the agent existed before any of its commands; a later one could be the agent's
     // script.
-    let speaks =
+    let answers_for_person =
         session.speaker.is_some_and(|speaker| pid == Some(speaker.pid) && peer::is_running(speaker) == Ok(true));
     let agent = caller.as_agent(&session);
-    Ok(AgentConnection(DaemonTools::new(Arc::clone(ops), Arc::clone(connections), Some(agent), speaks)))
+    Ok(AgentConnection(DaemonTools::new(Arc::clone(ops), Arc::clone(connections), Some(agent), answers_for_person)))
 }
 
 impl AgentConnection {

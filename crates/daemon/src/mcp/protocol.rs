@@ -211,8 +211,8 @@ fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
     let client = context.client_info().map(|c| ("mcp.client", short(format!("{} {}", c.name, c.version))));
     let meta = serde_json::to_value(&context.meta).unwrap_or_default();
     let named = [("claudecode/toolUseId", "tool_use_id"), ("callId", "call_id"), ("traceparent", "traceparent")];
-    let said = named.into_iter().filter_map(|(key, label)| Some((label, short(meta[key].as_str()?.to_owned()))));
-    client.into_iter().chain(said).collect()
+    let reported = named.into_iter().filter_map(|(key, label)| Some((label, short(meta[key].as_str()?.to_owned()))));
+    client.into_iter().chain(reported).collect()
 }
 
 /// The answer that a client returns with. A person who declines the form has not answered. An answer without the state
@@ -306,8 +306,8 @@ impl ClientChannel for RequestChannel<'_> {
 
     async fn progress(&self, done: f64, message: String) {
         if let Some(token) = &self.token {
-            let told = ProgressNotificationParam::new(token.clone(), done).with_message(message);
-            let _ = self.context.peer.notify_progress(told).await;
+            let progress = ProgressNotificationParam::new(token.clone(), done).with_message(message);
+            let _ = self.context.peer.notify_progress(progress).await;
         }
     }
 

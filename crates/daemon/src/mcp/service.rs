@@ -126,12 +126,17 @@ pub(crate) struct DaemonTools {
 const MAX_REQUESTED_TASKS: usize = 1024;
 
 impl DaemonTools {
-    pub(crate) fn new(ops: Arc<Ops>, connections: Arc<Connections>, connected: Option<Caller>, speaks: bool) -> Self {
+    pub(crate) fn new(
+        ops: Arc<Ops>,
+        connections: Arc<Connections>,
+        connected: Option<Caller>,
+        answers_for_person: bool,
+    ) -> Self {
         Self {
             ops,
             connections,
             connected,
-            answers_for_person: speaks,
+            answers_for_person,
             opened_session: Mutex::default(),
             requested_tasks: Mutex::default(),
         }
@@ -162,9 +167,9 @@ impl DaemonTools {
     }
 
     /// The connected caller, or the one of this request.
-    pub(super) fn resolve_caller(&self, came: Option<Caller>) -> Result<Caller, Refusal> {
+    pub(super) fn resolve_caller(&self, request_caller: Option<Caller>) -> Result<Caller, Refusal> {
         let nobody = || Refusal::new(RefusalCode::Unauthorized, "the request has no recognised caller");
-        let who = self.connected.clone().or(came).ok_or_else(nobody)?;
+        let who = self.connected.clone().or(request_caller).ok_or_else(nobody)?;
         if !self.ops.still_admits(&who) {
             return Err(Refusal::new(RefusalCode::Unauthorized, "the token was revoked or has expired"));
         }

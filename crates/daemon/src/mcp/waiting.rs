@@ -97,9 +97,9 @@ impl McpService for DaemonTools {
         done.unwrap_or_else(refusal_outcome)
     }
 
-    async fn read(&self, uri: &str, came: Option<Caller>) -> Result<ResourceBytes, Refusal> {
+    async fn read(&self, uri: &str, request_caller: Option<Caller>) -> Result<ResourceBytes, Refusal> {
         let unknown = || Refusal::new(RefusalCode::NotFound, "this resource does not exist");
-        let who = self.resolve_caller(came)?;
+        let who = self.resolve_caller(request_caller)?;
         let rest = uri.strip_prefix("countersign://tasks/").ok_or_else(unknown)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (task, what) = path.split_once('/').ok_or_else(unknown)?;
@@ -125,12 +125,12 @@ impl McpService for DaemonTools {
             ..OutputQuery::default()
         };
         let page = ops::output::read(&self.ops, &who, task, query).await.map_err(|refused| refused.refusal)?;
-        let place = json!({"offset": page.offset_bytes, "total": page.total_bytes, "next": page.next_offset});
+        let position = json!({"offset": page.offset_bytes, "total": page.total_bytes, "next": page.next_offset});
         let (text, blob) = match page.encoding {
             Encoding::Base64 => (None, Some(page.content)),
             Encoding::Utf8 => (Some(page.content), None),
         };
-        Ok(ResourceBytes { text, blob, position: place })
+        Ok(ResourceBytes { text, blob, position })
     }
 }
 
@@ -390,13 +390,13 @@ impl DaemonTools {
 
 /// A task in the form that a model needs.
 pub(super) fn task_summary(state: &TaskState) -> Value {
-    let mut told = json!({
+    let mut summary = json!({
         "task_id": state.task_id, "status": state.status, "command": state.request.display, "cwd": state.request.cwd,
         "session_id": state.request.session_id,
     });
     let mut add = |name: &str, value: Value| {
         if !value.is_null() {
-            told[name] = value;
+            summary[name] = value;
         }
     };
     add("outcome", state.outcome().map(ToString::to_string).into());
@@ -408,7 +408,7 @@ pub(super) fn task_summary(state: &TaskState) -> Value {
     add("confinement", json!(state.confinement()));
     add("note", state.aftermath.note.as_ref().map(|n| n.as_str()).into());
     add("title", state.request.title.as_ref().map(|t| t.as_str()).into());
-    told
+    summary
 }
 
 /// Binds a client's second call to its first: the same caller, tool and arguments, and the task of the first call.

@@ -6,7 +6,7 @@ use crate::{
     calls::AnswerCall,
     case::Case,
     desk::FactsAtLaunch,
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     peer,
     users::with_user_ids,
 };
@@ -109,18 +109,18 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
 /// The card of an approval; none if its facts cannot be looked up any more.
 async fn build_card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice]) -> Option<Card> {
     let _turn = ops.acquire_lookup_slot(caller.principal).await;
-    let look = {
+    let preparing = {
         let ops = Arc::clone(ops);
         crate::blocking(move || {
-            let kept = ops.records.waiting_request(task)?;
-            let run_as = ops.users.run_as(kept.uid).ok()?;
-            let mut prepared = facts::prepare(&kept.request, &ops.key, &run_as).ok()?;
+            let stored = ops.records.waiting_request(task)?;
+            let run_as = ops.users.run_as(stored.uid).ok()?;
+            let mut prepared = facts::prepare(&stored.request, &ops.key, &run_as).ok()?;
             // The scripts of the request, not those of now: the card marks a script that has changed.
-            prepared.facts.scripts = kept.facts.scripts;
-            Some((prepared, kept.request))
+            prepared.facts.scripts = stored.facts.scripts;
+            Some((prepared, stored.request))
         })
     };
-    let (prepared, request) = look.await.ok()??;
+    let (prepared, request) = preparing.await.ok()??;
     let requester = Requester::of_task(&ops.records.state(task).ok()?);
     let gate = Arc::clone(&ops.gate);
     let judged = ops.commit.read_register(move |register| {
@@ -143,7 +143,7 @@ async fn build_card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Ch
     });
     let (request, prepared, session, grants, now, assessment) = judged.await.ok()?;
     let (gate, options) = (Arc::clone(&ops.gate), options.to_vec());
-    let made = crate::blocking(move || {
+    let building = crate::blocking(move || {
         let (prepared, session) = (&prepared, session.as_deref());
         let case =
             Case { request: &request, prepared, settings: &gate, requester: &requester, session, grants: &grants, now };
@@ -151,7 +151,7 @@ async fn build_card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Ch
         // Scripts are read as the user that the task runs as.
         with_user_ids(prepared.user.as_ref(), || case.card(&asked_by, &options, &assessment)).ok()
     });
-    made.await.ok()?
+    building.await.ok()?
 }
 
 /// The requester, for the card.
@@ -225,21 +225,21 @@ async fn commit_answer(
     }
 }
 
-async fn prepare_again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(Prepared, Request)>)> {
+async fn prepare_again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(PreparedRequest, Request)>)> {
     let ops = Arc::clone(ops);
     Ok(crate::blocking(move || facts::prepare_again(&ops.home, &ops.key, &ops.users, task)).await??)
 }
 
 /// The refusal of a second answer; it names the first.
 fn answered_refusal(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
-    let told = match read_approval(ops, task).map(|a| a.state) {
+    let refusal = match read_approval(ops, task).map(|a| a.state) {
         Ok(ApprovalState::Answered { choice, by, at, .. }) => {
             Refusal::new(RefusalCode::AlreadyAnswered, format!("already answered with `{choice}` by {by} at {at}"))
         }
         Ok(ApprovalState::Withdrawn) => Refusal::new(RefusalCode::AlreadyAnswered, "the request was withdrawn"),
         _ => refusal,
     };
-    TaskRefusal::from(told).of_task(task)
+    TaskRefusal::from(refusal).of_task(task)
 }
 
 fn read_approval(ops: &Ops, task: TaskId) -> ApiResult<Approval> {

@@ -168,11 +168,11 @@ async fn change_grant(
     ops: &Arc<Ops>,
     caller: &Caller,
     id: &str,
-    wish: impl FnOnce(GrantId) -> RegisterCommand,
+    build_command: impl FnOnce(GrantId) -> RegisterCommand,
 ) -> ApiResult<GrantView> {
     caller.require_scope(CredentialScope::Approve)?;
     let grant = find_grant(ops, caller, id).await?.id.ok_or_else(|| unknown_grant(id))?;
-    match ops.commit.register(wish(grant)).await? {
+    match ops.commit.register(build_command(grant)).await? {
         RegisterReply::Grant { grant, .. } => Ok(grant_view(*grant)),
         _ => Err(unknown_grant(id).into()),
     }

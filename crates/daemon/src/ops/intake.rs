@@ -5,7 +5,7 @@ use crate::{
     caller::Caller,
     calls::{AskCall, AskOutcome},
     case,
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     question::CleanTexts,
     users::with_user_ids,
 };
@@ -223,7 +223,7 @@ pub(crate) fn build_ask_call(
     ops: &Ops,
     caller: &Caller,
     request: Request,
-    prepared: Prepared,
+    prepared: PreparedRequest,
     session: &Session,
     opens: Option<Box<Session>>,
     idempotency: Option<Idempotency>,
@@ -269,12 +269,12 @@ pub(crate) fn build_ask_call(
         (None, None) => whole(&format!("Let this session read {}?", prepared.facts.cwd.resolved)),
     };
     let texts = CleanTexts::from_request(&request, &prepared, &mask, &display);
-    let moves = request.tool == Tool::SetWorkingDirectory;
+    let sets_directory = request.tool == Tool::SetWorkingDirectory;
     let planned = Decision::Planned {
         plan_digest: prepared.plan_digest,
         display,
         // For a command, the verdict shows which verbs matter.
-        verb: Text::from_static(if moves { Tool::SetWorkingDirectory.as_str() } else { "" }),
+        verb: Text::from_static(if sets_directory { Tool::SetWorkingDirectory.as_str() } else { "" }),
         cwd: clean(&prepared.facts.cwd.resolved),
         mode: request.mode,
         tool: request.tool,
@@ -312,7 +312,7 @@ fn describe_file_work(request: &Request) -> String {
         out += " (every occurrence)";
     }
     let parts = [('-', &args.old), ('+', &args.new), ('+', &args.content)];
-    // A difference in line ends only must be visible.
+    // Show line ends if they differ.
     let ends = parts.iter().any(|(_, t)| t.as_ref().is_some_and(|t| t.contains('\r')))
         || args.old.as_ref().map(|t| t.ends_with('\n')) != args.new.as_ref().map(|t| t.ends_with('\n'));
     for (mark, text) in parts {

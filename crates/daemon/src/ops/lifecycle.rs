@@ -67,11 +67,11 @@ pub(crate) async fn rebuild(ops: &Ops, caller: &Caller, body: RebuildBody) -> Ap
 pub(crate) fn readiness(ops: &Ops) -> Readiness {
     let checks = checks(ops).map(|(name, why)| (name, why.map(|why| text_by_shape(&why).into_inner())));
     let failing = checks.iter().find_map(|(name, why)| Some(format!("{name}: {}", why.as_ref()?)));
-    let said = |why: Option<String>| why.unwrap_or_else(|| "ok".to_owned());
+    let status = |why: Option<String>| why.unwrap_or_else(|| "ok".to_owned());
     Readiness {
         ready: failing.is_none(),
         failing,
-        checks: checks.into_iter().map(|(name, why)| (name.to_owned(), said(why))).collect(),
+        checks: checks.into_iter().map(|(name, why)| (name.to_owned(), status(why))).collect(),
     }
 }
 

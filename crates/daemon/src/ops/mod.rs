@@ -113,9 +113,8 @@ pub(crate) struct OpsParts {
 
 impl Ops {
     pub(crate) fn new(parts: OpsParts) -> Self {
-        let OpsParts {
-            home, config, gate, users, socket, records, registry, commit, roster, decision_count: head, ..
-        } = parts;
+        let OpsParts { home, config, gate, users, socket, records, registry, commit, roster, decision_count, .. } =
+            parts;
         Self {
             key: gate.key.clone(),
             stop_tasks: AtomicBool::new(config.shutdown.tasks == TasksAtStop::Stop),
@@ -128,7 +127,7 @@ impl Ops {
             registry,
             commit,
             roster,
-            decision_count: head,
+            decision_count,
             reading_only: parts.reading_only,
             sealer: parts.sealer,
             sealing: parts.sealing,
@@ -184,8 +183,8 @@ impl Ops {
 
     /// Adds a user of the machine as a principal, if it is none yet.
     pub(crate) async fn add_user(&self, user: TaskUser) -> Result<(), Refusal> {
-        let wish = RegisterCommand::AddUser { uid: user.uid, name: text_by_shape(&user.name) };
-        self.commit.register(wish).await.map(drop)
+        let command = RegisterCommand::AddUser { uid: user.uid, name: text_by_shape(&user.name) };
+        self.commit.register(command).await.map(drop)
     }
 
     /// Waits for at most this time until every settled task has its receipt.

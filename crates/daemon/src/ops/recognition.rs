@@ -74,13 +74,13 @@ impl SocketPeer {
 
     /// The caller; with a token, the token's.
     pub(crate) fn caller(&self, ops: &Ops, token: Option<&str>) -> Result<Caller, Refusal> {
-        let visitor = find_system_user(ops, self.uid)?;
+        let user = find_system_user(ops, self.uid)?;
         let pin = self.pin.as_ref().map_err(|out| *out)?.as_deref();
         let peer = ops.descriptors.with_reserve(|| self.recognise(ops, pin))?;
         match (&peer, token) {
             // A token cannot make an agent a person.
             (Peer::Person(_), Some(token)) => caller_for_token(ops, token),
-            (peer, _) => Ok(caller_for_peer(ops, peer, visitor)),
+            (peer, _) => Ok(caller_for_peer(ops, peer, user)),
         }
     }
 
@@ -107,8 +107,8 @@ impl SocketPeer {
 /// The other end of a loopback connection.
 #[derive(Clone)]
 pub(crate) struct TcpPeer {
-    theirs: SocketAddr,
-    ours: Option<SocketAddr>,
+    peer_address: SocketAddr,
+    local_address: Option<SocketAddr>,
     /// The roster by which the holder was found to be neither a task nor an agent.
     checked: Arc<Mutex<Option<Arc<Roster>>>>,
 }
@@ -123,8 +123,8 @@ pub(crate) enum RequestKind {
 }
 
 impl TcpPeer {
-    pub(crate) fn new(theirs: SocketAddr, ours: Option<SocketAddr>) -> Self {
-        Self { theirs, ours, checked: Arc::default() }
+    pub(crate) fn new(peer_address: SocketAddr, local_address: Option<SocketAddr>) -> Self {
+        Self { peer_address, local_address, checked: Arc::default() }
     }
 
     /// A person's token in the hands of a task does not make it a person: a caller that acts over loopback must be a
@@ -147,9 +147,9 @@ impl TcpPeer {
         if known.is_some_and(|known| Arc::ptr_eq(&known, &roster)) {
             return Ok(());
         }
-        let (theirs, ours, at) = (self.theirs, self.ours, Arc::clone(ops));
+        let (peer_address, local_address, at) = (self.peer_address, self.local_address, Arc::clone(ops));
         let uid = roster.uid(caller.principal).unwrap_or_else(|| rustix::process::geteuid().as_raw());
-        let found = crate::blocking(move || is_known_person(&at, theirs, ours, uid)).await;
+        let found = crate::blocking(move || is_known_person(&at, peer_address, local_address, uid)).await;
         match found {
             Ok(Err(out)) => Err(out.into()),
             Ok(Ok(true)) => {
@@ -172,12 +172,14 @@ impl TcpPeer {
 /// Whether the process at the other end is known to be neither a task's nor an agent's.
 fn is_known_person(
     ops: &Ops,
-    theirs: SocketAddr,
-    ours: Option<SocketAddr>,
+    peer_address: SocketAddr,
+    local_address: Option<SocketAddr>,
     uid: u32,
 ) -> Result<bool, OutOfDescriptors> {
     ops.descriptors.with_reserve(|| {
-        let holder = ours.map_or(Ok(ConnectionHolder::Nobody), |ours| peer::find_holder(theirs, ours, uid))?;
+        let holder = local_address.map_or(Ok(ConnectionHolder::Nobody), |local_address| {
+            peer::find_holder(peer_address, local_address, uid)
+        })?;
         Ok(match holder {
             ConnectionHolder::Process(pid) => matches!(recognise(ops, Some(pid), None)?, Peer::Person(_)),
             ConnectionHolder::Hidden(all) => with_known_processes(ops, |known| {
@@ -234,9 +236,9 @@ fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer,
 }
 
 /// Runs `look` with everything that marks a process as a task's or an agent's.
-fn with_known_processes<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
+fn with_known_processes<T>(ops: &Ops, inspect: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     let roster = Arc::clone(&ops.roster.borrow());
-    look(&KnownProcesses {
+    inspect(&KnownProcesses {
         shim: &|pid| ops.registry.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
         left: &|chain| left_agent::find_trace(chain, &roster),
@@ -248,7 +250,7 @@ fn with_known_processes<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> 
 struct SystemUser {
     uid: u32,
     principal: PrincipalId,
-    called: Text,
+    recorded_name: Text,
 }
 
 /// The user that the kernel reports. Root is the owner of a system service.
@@ -260,16 +262,16 @@ fn find_system_user(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> 
         if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_system_service()) };
     match principal {
         Some(principal) => {
-            let called = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
-            Ok(SystemUser { uid, principal, called })
+            let recorded_name = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
+            Ok(SystemUser { uid, principal, recorded_name })
         }
         None => Err(Refusal::new(RefusalCode::Forbidden, "this daemon belongs to another user")),
     }
 }
 
-fn caller_for_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
-    let SystemUser { uid, principal: own, called } = visitor;
-    let agent = |principal, audience, sees: Visibility, via: Via, why: &'static str| Caller {
+fn caller_for_peer(ops: &Ops, peer: &Peer, user: SystemUser) -> Caller {
+    let SystemUser { uid, principal: own, recorded_name } = user;
+    let agent = |principal, audience, visibility: Visibility, via: Via, why: &'static str| Caller {
         uid: Some(uid),
         recorded_name: via.text(),
         principal,
@@ -277,25 +279,25 @@ fn caller_for_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
         scopes: AGENT_SCOPES.to_vec(),
         audience,
         token: None,
-        visibility: sees,
+        visibility,
         via,
         process: None,
         doubtful: false,
         missing_scope_reason: why,
     };
     // The agent has the principal and the audience of its session.
-    let of_session = |session: Option<SessionId>, why: &'static str| {
+    let agent_of_session = |session: Option<SessionId>, why: &'static str| {
         let known = session.and_then(|s| ops.roster.borrow().session(s).cloned());
         // The position in the process tree is a fact; a marker is only a claim, and proves nothing about other
         // principals.
-        let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
-        match known.filter(|s| theirs || s.principal == own) {
+        let is_descendant = matches!(peer, Peer::Task(_) | Peer::Agent(_));
+        match known.filter(|s| is_descendant || s.principal == own) {
             Some(s) => agent(s.principal, s.audience, Visibility::Session(s.id), Via::Agent, why),
             // This name belongs to no agent's session: the caller sees only its own requests.
             None => agent(own, Audience::Personal, Visibility::Own, Via::Orphan, why),
         }
     };
-    let of_task = |task| ops.records.task_owner(task).ok().flatten().and_then(|(_, session)| session);
+    let session_of_task = |task| ops.records.task_owner(task).ok().flatten().and_then(|(_, session)| session);
     match peer {
         Peer::Person(process) => Caller {
             principal: own,
@@ -306,7 +308,7 @@ fn caller_for_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
                 vec![CredentialScope::Observe, CredentialScope::Run, CredentialScope::Approve]
             },
             uid: Some(uid),
-            recorded_name: called,
+            recorded_name,
             audience: Audience::Personal,
             token: None,
             visibility: Visibility::All,
@@ -315,13 +317,13 @@ fn caller_for_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
             doubtful: false,
             missing_scope_reason: "",
         },
-        Peer::Task(task) => of_session(of_task(*task), "; a task cannot have it"),
-        Peer::Agent(session) => of_session(Some(*session), "; a process that an agent started cannot have it"),
-        Peer::Marked(task) => match task.parse().ok().and_then(of_task) {
-            Some(session) => of_session(Some(session), "; a task cannot have it"),
-            None => of_session(None, "; this process has the marker of a task in its environment"),
+        Peer::Task(task) => agent_of_session(session_of_task(*task), "; a task cannot have it"),
+        Peer::Agent(session) => agent_of_session(Some(*session), "; a process that an agent started cannot have it"),
+        Peer::Marked(task) => match task.parse().ok().and_then(session_of_task) {
+            Some(session) => agent_of_session(Some(session), "; a task cannot have it"),
+            None => agent_of_session(None, "; this process has the marker of a task in its environment"),
         },
-        Peer::LeftAgent => of_session(None, "; this process has variables of an agent in its environment"),
+        Peer::LeftAgent => agent_of_session(None, "; this process has variables of an agent in its environment"),
         Peer::Unpinned => {
             let why = "; the calling process could not be identified (it has ended, or it hides)";
             agent(own, Audience::Personal, Visibility::Own, Via::Unidentified, why)
@@ -335,27 +337,27 @@ pub(crate) fn caller_for_token(ops: &Ops, token: &str) -> Result<Caller, Refusal
         token.strip_prefix(TOKEN_PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(invalid_token_refusal)?;
     let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| invalid_token_refusal())?;
     let now = clock::now();
-    let kept = ops.roster.borrow().token(id).cloned().ok_or_else(invalid_token_refusal)?;
+    let stored = ops.roster.borrow().token(id).cloned().ok_or_else(invalid_token_refusal)?;
     // This compares digests, not tokens: the time it takes reveals nothing.
-    if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.holds(now) {
+    if stored.hash != Digest::sha256(&[token.as_bytes()]) || !stored.holds(now) {
         return Err(invalid_token_refusal());
     }
-    if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
+    if stored.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
         ops.commit.register_later(RegisterCommand::RecordTokenUse(id));
     }
     Ok(Caller {
-        principal: kept.principal,
-        kind: kept.kind,
-        scopes: kept.scopes.clone(),
-        audience: kept.audience,
+        principal: stored.principal,
+        kind: stored.kind,
+        scopes: stored.scopes.clone(),
+        audience: stored.audience,
         token: Some(id),
         visibility: Visibility::All,
-        via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", kept.name))),
+        via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", stored.name))),
         process: None,
         doubtful: false,
         uid: None,
         recorded_name: Text::default(),
-        missing_scope_reason: match kept.kind {
+        missing_scope_reason: match stored.kind {
             CredentialKind::Agent => "; an agent cannot have it",
             CredentialKind::Person => "; this token does not have it",
         },

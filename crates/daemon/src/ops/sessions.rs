@@ -4,7 +4,7 @@ use super::{ApiResult, Ops, control, intake};
 use crate::{
     caller::{Caller, Visibility},
     calls::AskCall,
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     peer,
     register_command::{RegisterCommand, RegisterReply},
     users::RunAs,
@@ -90,8 +90,8 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
         // An agent keeps its session: another one would be another set of cards.
         Visibility::Session(own) => {
             let own = ops.roster.borrow().session(own).cloned();
-            let gone = || Refusal::new(RefusalCode::NotFound, "the session of this agent does not exist any more");
-            return Ok((own.ok_or_else(gone)?, false));
+            let missing = || Refusal::new(RefusalCode::NotFound, "the session of this agent does not exist any more");
+            return Ok((own.ok_or_else(missing)?, false));
         }
         Visibility::Own => {
             let message = "cannot open a session: the calling process could not be identified";
@@ -244,11 +244,11 @@ fn find_ancestor(caller: &Caller, pid: u32) -> ApiResult<Process> {
     while at > 1 {
         let (_, parent) = peer::read_process(at).map_err(Refusal::from)?.ok_or_else(refused)?;
         // Another user's process would make agents of their other processes.
-        let theirs = match caller.uid {
+        let same_user = match caller.uid {
             Some(uid) if parent == pid => peer::runs_as(pid, uid).map_err(Refusal::from)?,
             _ => true,
         };
-        if parent == pid && pid > 0 && theirs {
+        if parent == pid && pid > 0 && same_user {
             let found = peer::read_process(pid).map_err(Refusal::from)?;
             return found.map(|(process, _)| process).ok_or_else(refused);
         }
@@ -284,11 +284,11 @@ fn create_folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
         )
     })?;
     let path = data.join("countersign/sessions").join(id.to_string());
-    let made = run_as.with_fs_ids(|| {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.and_then(|()| std::fs::canonicalize(&path))
+    let created = run_as.with_fs_ids(|| {
+        let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        created.and_then(|()| std::fs::canonicalize(&path))
     })?;
-    match made {
+    match created {
         Ok(path) => Ok(text_by_shape(&path.to_string_lossy())),
         Err(e) => Err(Refusal::new(RefusalCode::Internal, format!("{} cannot be created: {e}", path.display())).into()),
     }
@@ -411,7 +411,7 @@ fn directory_target(ops: &Ops, caller: &Caller, session: &Session, directory: &s
     }
     let args = Command { cwd: Some(to.clone()), ..Command::default() };
     let request = Request { session_id: Some(session.id), ..Request::new(Tool::SetWorkingDirectory, args) };
-    let prepared: Prepared = facts::prepare(&request, &ops.key, &run_as)?;
+    let prepared: PreparedRequest = facts::prepare(&request, &ops.key, &run_as)?;
     let can = countersign_policy::can_be_root(
         to,
         &prepared.home,

@@ -212,8 +212,8 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
 
 async fn run_ticket(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: RedeemBody) -> ApiResult<TaskState> {
     let RedeemBody { command, cwd, inherit } = redeemed;
-    let gone = || Refusal::new(RefusalCode::NotFound, "the session of this ticket does not exist any more");
-    let session = ops.roster.borrow().session(ticket.session).cloned().ok_or_else(gone)?;
+    let missing = || Refusal::new(RefusalCode::NotFound, "the session of this ticket does not exist any more");
+    let session = ops.roster.borrow().session(ticket.session).cloned().ok_or_else(missing)?;
     let args = Command {
         command: Some(command),
         cwd: Some(cwd),
@@ -309,7 +309,7 @@ impl Tickets {
         let ticket = taken.ok_or_else(unknown)?;
         let roster = Arc::clone(&ops.roster.borrow());
         let agent = roster.session(ticket.session).and_then(|s| s.agent);
-        let theirs = match &caller.visibility {
+        let same_agent = match &caller.visibility {
             Visibility::Session(own) if *own == ticket.session => true,
             Visibility::Session(own) => {
                 roster.session(*own).is_some_and(|own| own.agent.is_some() && own.agent == agent)
@@ -317,7 +317,7 @@ impl Tickets {
             Visibility::All | Visibility::Own => false,
         };
         let why = match () {
-            () if caller.kind != CredentialKind::Agent || !theirs => "this ticket belongs to another agent",
+            () if caller.kind != CredentialKind::Agent || !same_agent => "this ticket belongs to another agent",
             () if ticket.command != command => "this ticket is for another command",
             () => return Ok(ticket),
         };

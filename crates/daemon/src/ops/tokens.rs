@@ -89,10 +89,10 @@ pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiRe
     caller.require_scope(CredentialScope::Admin)?;
     let roster = ops.records.roster();
     let prefix = if text.starts_with("ct_") { text.to_owned() } else { format!("ct_{text}") };
-    let meant = |t: &&Arc<Token>| {
+    let matches = |t: &&Arc<Token>| {
         t.name.as_str() == text && t.revoked_at.is_none() || prefix.len() >= 7 && t.id.to_string().starts_with(&prefix)
     };
-    let mut found = roster.tokens().filter(meant);
+    let mut found = roster.tokens().filter(matches);
     let (token, other) = (found.next(), found.next());
     let Some(token) = token else {
         let shown = DisplaySafe::bounded(text, 60);

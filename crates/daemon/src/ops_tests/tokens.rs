@@ -9,12 +9,12 @@ use serde_json::json;
 fn a_token_is_valid_until_it_is_revoked() {
     let daemon = Daemon::new();
     let body = parse(json!({"name": "ci", "kind": "person", "scopes": ["observe", "run"]}));
-    let made = daemon.run(ops::tokens::create(&daemon.ops, &person(), body)).unwrap();
-    let caller = recognition::caller_for_token(&daemon.ops, &made.token).unwrap();
-    assert_eq!((caller.kind, &caller.scopes[..]), (CredentialKind::Person, &made.view.scopes[..]));
+    let new = daemon.run(ops::tokens::create(&daemon.ops, &person(), body)).unwrap();
+    let caller = recognition::caller_for_token(&daemon.ops, &new.token).unwrap();
+    assert_eq!((caller.kind, &caller.scopes[..]), (CredentialKind::Person, &new.view.scopes[..]));
     assert_eq!(caller.via.to_string(), "token ci");
     assert!(caller.require_scope(CredentialScope::Approve).is_err());
-    for wrong in ["", "csn_", "csn_x_y", &made.token[..made.token.len() - 1], &format!("{}x", made.token)] {
+    for wrong in ["", "csn_", "csn_x_y", &new.token[..new.token.len() - 1], &format!("{}x", new.token)] {
         let refused = recognition::caller_for_token(&daemon.ops, wrong).err().map(|r| r.code);
         assert_eq!(refused, Some(RefusalCode::Unauthorized), "{wrong}");
     }
@@ -22,7 +22,7 @@ fn a_token_is_valid_until_it_is_revoked() {
     daemon.run(ops::tokens::revoke(&daemon.ops, &person(), "ci")).unwrap();
     assert!(!daemon.ops.still_admits(&caller));
     let listed = serde_json::to_string(&ops::tokens::list(&daemon.ops, &person()).unwrap()).unwrap();
-    assert!(listed.contains("revoked_at") && !listed.contains(&made.token));
+    assert!(listed.contains("revoked_at") && !listed.contains(&new.token));
 }
 
 #[test]

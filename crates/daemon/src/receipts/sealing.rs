@@ -252,7 +252,7 @@ impl Sealer {
             ledger,
             commit,
             roster,
-            launch_secrets: given,
+            launch_secrets,
             after_a_crash,
             reading_only,
         } = parts;
@@ -284,7 +284,7 @@ impl Sealer {
             reader,
             key,
             mint: IdMint::default(),
-            launch_secrets: given,
+            launch_secrets,
             backlog: VecDeque::new(),
             waiting: Vec::new(),
             retry: false,

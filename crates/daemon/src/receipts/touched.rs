@@ -269,7 +269,7 @@ mod tests {
         fs::write(root.join("daemon/x"), "b").unwrap();
         fs::write(root.join(".runs/x"), "b").unwrap();
         let touched = scan(root, from);
-        let told: Vec<(String, FileChange, bool)> = touched
+        let found: Vec<(String, FileChange, bool)> = touched
             .files
             .iter()
             .map(|f| {
@@ -282,7 +282,7 @@ mod tests {
             ("/changed.txt".to_owned(), FileChange::Modified, false),
             ("/sub/new.txt".to_owned(), FileChange::Created, false),
         ];
-        assert_eq!(told, expect);
+        assert_eq!(found, expect);
         assert!(!touched.complete, "a removed file cannot be seen: {touched:?}");
         let new = touched.files.iter().find(|f| f.path.ends_with("new.txt")).unwrap();
         assert_eq!(new.after, Some(file_digest(Digest::sha256(&[b"k"]), b"b")));

@@ -68,7 +68,7 @@ impl Records {
         home_id: Option<HomeId>,
         readers: LedgerReaderPool,
         roster: watch::Receiver<Arc<Roster>>,
-        line: watch::Receiver<Arc<Vec<TaskId>>>,
+        queue: watch::Receiver<Arc<Vec<TaskId>>>,
         sealing: watch::Receiver<SealingState>,
         shims: Arc<ShimRegistry>,
     ) -> Self {
@@ -77,7 +77,7 @@ impl Records {
             home_id,
             readers,
             roster,
-            queue: line,
+            queue,
             sealing,
             shims,
             projections: Projections::default(),
@@ -155,7 +155,7 @@ impl Records {
     /// The principal and session of a task.
     pub(crate) fn task_owner(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>, LedgerError> {
         match self.projections.task_owner(task) {
-            Some(whose) => Ok(Some(whose)),
+            Some(owner) => Ok(Some(owner)),
             None => self.read_ledger(|r| r.task_owner(task)),
         }
     }
@@ -200,9 +200,9 @@ impl Records {
     /// Like [`Self::find`], for a caller that wants to type into the task or stop it.
     pub(crate) fn find_controlled_task(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let task = self.find_task(caller, text)?;
-        let whose = self.read_ledger(|r| r.task_owner(task))?;
+        let owner = self.read_ledger(|r| r.task_owner(task))?;
         let roster = self.roster();
-        if whose.is_some_and(|(principal, session)| caller.can_control(&roster, principal, session)) {
+        if owner.is_some_and(|(principal, session)| caller.can_control(&roster, principal, session)) {
             return Ok(task);
         }
         let refusal = Refusal::new(RefusalCode::Forbidden, "this task belongs to a session that another caller opened");

@@ -149,11 +149,12 @@ impl Records {
         });
         {
             let mut folding = lock(&shared);
-            let TaskFold { stream, state, last_notification: rings, json } = &mut *folding;
+            let TaskFold { stream, state, last_notification, json } = &mut *folding;
             let now = self.shims.last_notification(task);
-            let current = state.as_ref().is_some_and(|s| s.receipt.is_some()) || (now.is_some() && *rings == now);
+            let current =
+                state.as_ref().is_some_and(|s| s.receipt.is_some()) || (now.is_some() && *last_notification == now);
             if !current {
-                *rings = now;
+                *last_notification = now;
                 *json = None;
                 self.read_ledger(|r| Ok(stream.fold_into(r, state)))??;
             }

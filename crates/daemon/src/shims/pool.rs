@@ -47,7 +47,7 @@ impl ShimPool {
 
     /// A shim that waits for its order: an idle one, or a new one.
     pub(crate) fn take(&self) -> io::Result<IdleShim> {
-        let idle_shim = self.idle.lock().ok().and_then(|mut shelf| shelf.shims.pop_front());
+        let idle_shim = self.idle.lock().ok().and_then(|mut idle| idle.shims.pop_front());
         self.taken.notify_one();
         match idle_shim {
             Some(idle_shim) => Ok(idle_shim),
@@ -57,15 +57,15 @@ impl ShimPool {
 
     /// Returns a shim that was not needed.
     pub(crate) fn give_back(&self, idle_shim: IdleShim) {
-        if let Ok(mut shelf) = self.idle.lock() {
-            shelf.shims.push_front(idle_shim);
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.shims.push_front(idle_shim);
         }
     }
 
     pub(crate) fn close(&self) {
-        if let Ok(mut shelf) = self.idle.lock() {
-            shelf.closed = true;
-            shelf.shims.clear();
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.closed = true;
+            idle.shims.clear();
         }
         self.taken.notify_one();
         if let Ok(mut fork_server) = self.fork_server.lock() {
@@ -78,30 +78,30 @@ impl ShimPool {
     }
 
     fn fill(&self) {
-        let Ok(mut shelf) = self.idle.lock() else { return };
+        let Ok(mut idle) = self.idle.lock() else { return };
         loop {
-            if shelf.closed {
+            if idle.closed {
                 return;
             }
-            if shelf.shims.len() < IDLE_SHIMS {
-                drop(shelf);
+            if idle.shims.len() < IDLE_SHIMS {
+                drop(idle);
                 let started = self.fork_shim();
-                shelf = match self.idle.lock() {
-                    Ok(shelf) => shelf,
+                idle = match self.idle.lock() {
+                    Ok(idle) => idle,
                     Err(_) => return,
                 };
                 match started {
-                    Ok(_) if shelf.closed => return,
+                    Ok(_) if idle.closed => return,
                     Ok(idle_shim) => {
-                        shelf.shims.push_back(idle_shim);
+                        idle.shims.push_back(idle_shim);
                         continue;
                     }
                     // A task that needs a shim reports the reason.
                     Err(e) => crate::log!("an idle shim could not be started: {e}"),
                 }
             }
-            shelf = match self.taken.wait(shelf) {
-                Ok(shelf) => shelf,
+            idle = match self.taken.wait(idle) {
+                Ok(idle) => idle,
                 Err(_) => return,
             };
         }

@@ -99,14 +99,14 @@ fn settle_or_adopt(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>
             // The shim opens its control socket when it notices that the last daemon is gone, which may be only now.
             Ok(RecoveredEnd::Running) if attempt < QUICK_ATTEMPTS => thread::sleep(QUICK_RETRY_INTERVAL),
             outcome => {
-                let says = match outcome {
+                let problem = match outcome {
                     Err(e) => e.to_string(),
                     Ok(_) => "its supervisor runs but does not answer".to_owned(),
                 };
-                if says != last {
-                    crate::log!("{task}: {says}; the daemon tries again");
+                if problem != last {
+                    crate::log!("{task}: {problem}; the daemon tries again");
                 }
-                last = says;
+                last = problem;
                 thread::sleep(SLOW_RETRY_INTERVAL);
             }
         }
@@ -124,7 +124,7 @@ fn connect(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream
     channel.set_nonblocking(false)?;
     channel.set_read_timeout(Some(HELLO_TIMEOUT))?;
     match wire::receive(&mut channel)? {
-        FromShim::Hello { protocol: PROTOCOL, task: Some(said), .. } if said == task => {}
+        FromShim::Hello { protocol: PROTOCOL, task: Some(named), .. } if named == task => {}
         _ => return Err(io::Error::other("not the shim of this task")),
     }
     wire::send(&mut channel, &ToShim::Hello { protocol: PROTOCOL, secret: shim_secret(&registry.key, task) })?;

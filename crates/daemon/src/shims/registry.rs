@@ -194,8 +194,8 @@ impl ShimRegistry {
     /// Removes the entry that a reader of a settled task may have created.
     pub(crate) fn forget_task(&self, task: TaskId) {
         let mut live = crate::lock(&self.live);
-        let kept = live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()));
-        if !kept {
+        let connected = live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()));
+        if !connected {
             live.remove(&task);
         }
     }
@@ -204,9 +204,9 @@ impl ShimRegistry {
     pub(crate) async fn apply(
         &self,
         task: TaskId,
-        wish: impl FnOnce(u64) -> ToShim + Send + 'static,
+        build_request: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<u64, Refusal> {
-        match self.send_request(task, wish).await?.await.map_err(|_| unreachable_refusal())?? {
+        match self.send_request(task, build_request).await?.await.map_err(|_| unreachable_refusal())?? {
             ShimReply::Applied(seq) => Ok(seq),
             ShimReply::Screen(_) => Err(unreachable_refusal()),
         }
@@ -227,12 +227,12 @@ impl ShimRegistry {
     pub(crate) async fn send_request(
         &self,
         task: TaskId,
-        wish: impl FnOnce(u64) -> ToShim + Send + 'static,
+        build_request: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<ShimReply, Refusal>>, Refusal> {
         let live = crate::lock(&self.live).get(&task).cloned();
         let sender = live.and_then(|l| crate::lock(&l.control).clone()).ok_or_else(unreachable_refusal)?;
         let (reply, answer) = oneshot::channel();
-        sender.send((Box::new(wish), reply)).await.map_err(|_| unreachable_refusal())?;
+        sender.send((Box::new(build_request), reply)).await.map_err(|_| unreachable_refusal())?;
         Ok(answer)
     }
 
@@ -266,10 +266,10 @@ impl ShimRegistry {
                     Ok(0) | Err(_) => return closed,
                     Ok(n) => inbox.feed(&buf[..n]),
                 },
-                Some((wish, reply)) = operations.recv() => {
+                Some((build_request, reply)) = operations.recv() => {
                     next += 1;
                     asked.insert(next, reply);
-                    let sent = match wire::encode(&wish(next)) {
+                    let sent = match wire::encode(&build_request(next)) {
                         Ok(bytes) => stream.write_all(&bytes).await,
                         Err(e) => Err(e),
                     };

@@ -150,7 +150,7 @@ pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
         recognised: front.ops.config.http.connections,
     });
     loop {
-        let (stream, theirs) = match listener.accept().await {
+        let (stream, peer_address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
                 if OutOfDescriptors::matches(&e) {
@@ -162,7 +162,7 @@ pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
         };
         let _ = stream.set_nodelay(true);
         let connection = Connection::open(&front, slots.enter(), None);
-        let peer = Transport::Tcp(TcpPeer::new(theirs, stream.local_addr().ok()));
+        let peer = Transport::Tcp(TcpPeer::new(peer_address, stream.local_addr().ok()));
         let arrival = ConnectionOrigin { peer, connection: Arc::clone(&connection) };
         spawn(&front.ops, stream, arrival, connection, &router);
         // Let open connections authenticate before the next one may displace them.

@@ -52,8 +52,8 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    pub(crate) fn new(bounds: ConnectionLimits) -> Arc<Self> {
-        Arc::new(Self { limits: bounds, open: Mutex::default() })
+    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, open: Mutex::default() })
     }
 
     /// A slot for a new connection. It displaces the oldest unauthenticated one if there is no other room.
@@ -87,22 +87,22 @@ fn drop_oldest(open: &mut OpenConnections) -> bool {
 impl ConnectionSlot {
     /// Counts the connection as one of a recognised caller.
     pub(crate) fn recognise(&self, kind: CredentialKind) -> Result<(), Refusal> {
-        let mut holds = crate::lock(&self.recognised_as);
-        if *holds == Some(kind) {
+        let mut recognised_as = crate::lock(&self.recognised_as);
+        if *recognised_as == Some(kind) {
             return Ok(());
         }
         let mut open = self.slots.open();
-        release(&mut open, self.id, holds.take());
-        let bounds = self.slots.limits;
-        let full = open.agents + open.persons >= bounds.recognised
-            || kind == CredentialKind::Agent && open.agents >= bounds.max_agents();
+        release(&mut open, self.id, recognised_as.take());
+        let limits = self.slots.limits;
+        let full = open.agents + open.persons >= limits.recognised
+            || kind == CredentialKind::Agent && open.agents >= limits.max_agents();
         if full {
             // It gets its response and counts as unauthenticated again.
             open.unrecognised.insert(self.id, Arc::clone(&self.dropped));
             return Err(Refusal::new(RefusalCode::TooMany, "too many connections are open")
                 .hint("close some of yours, or raise `connections` below [http] in config.toml"));
         }
-        *holds = Some(kind);
+        *recognised_as = Some(kind);
         match kind {
             CredentialKind::Agent => open.agents += 1,
             CredentialKind::Person => open.persons += 1,
@@ -118,8 +118,8 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let holds = self.recognised_as.get_mut().ok().and_then(Option::take);
-        release(&mut self.slots.open(), self.id, holds);
+        let recognised_as = self.recognised_as.get_mut().ok().and_then(Option::take);
+        release(&mut self.slots.open(), self.id, recognised_as);
     }
 }
 

@@ -23,17 +23,17 @@ pub(crate) struct DroppingStream<S, C> {
 }
 
 /// Whether a connection has switched to another protocol.
-pub(crate) trait Upgraded {
+pub(crate) trait UpgradeState {
     fn is_upgraded(&self) -> bool;
 }
 
-impl Upgraded for Arc<Connection> {
+impl UpgradeState for Arc<Connection> {
     fn is_upgraded(&self) -> bool {
         self.upgraded.load(Ordering::Relaxed)
     }
 }
 
-impl<S, C: Upgraded> DroppingStream<S, C> {
+impl<S, C: UpgradeState> DroppingStream<S, C> {
     pub(crate) fn new(stream: S, timeout: Duration, connection: C) -> Self {
         Self { stream, timeout, connection, stalled: None }
     }
@@ -59,7 +59,7 @@ impl<S: AsyncRead + Unpin, C: Unpin> AsyncRead for DroppingStream<S, C> {
     }
 }
 
-impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S, C> {
+impl<S: AsyncWrite + Unpin, C: UpgradeState + Unpin> AsyncWrite for DroppingStream<S, C> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.check_stalled(cx, written)
@@ -95,7 +95,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    impl Upgraded for Arc<AtomicBool> {
+    impl UpgradeState for Arc<AtomicBool> {
         fn is_upgraded(&self) -> bool {
             self.load(Ordering::Relaxed)
         }
