@@ -393,6 +393,6 @@ mod tests {
         }));
         let prepared = prepare(&request.unwrap(), &key, &RunAs { user: None, base: Default::default() }).unwrap();
         assert_eq!(prepared.facts.program, None);
-        assert_eq!(prepared.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program not found");
+        assert_eq!(prepared.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: program not found");
     }
 }
