@@ -99,7 +99,7 @@ fn f186_with_keep_every_task_goes_on_and_is_adopted() {
     signal(daemon.daemon_pid(), Signal::TERM);
     daemon.daemon_ends();
     in_order(&daemon);
-    assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 kept running");
+    assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 tasks kept running");
     daemon.start();
     for task in &tasks {
         assert_eq!(daemon.client().task(&task.to_string()).unwrap().status, Status::Running);
