@@ -434,13 +434,14 @@ fn announce_ready(
 pub(crate) fn test_operations(
     directory: &std::path::Path,
     config: Config,
+    degraded: Option<String>,
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<Arc<Ops>> {
     let home = Home::at(directory);
     home.prepare()?;
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
-    let gate = Arc::new(gate_settings(&home, &config, rules, None)?);
+    let gate = Arc::new(gate_settings(&home, &config, rules, degraded)?);
     let users = Users::for_own_user(env::daemon_base_variables());
     let (shim, socket) = (directory.join("no-supervisor"), home.socket());
     let DaemonParts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), users, socket)?;

@@ -210,9 +210,9 @@ impl CommitLoop {
                 Some((at, words)) => {
                     let minutes = DENIAL_COOLDOWN.as_secs() / 60;
                     let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("the user denied this at {at}"));
-                    let words = words.map(|w| format!("The user said: \"{w}\". ")).unwrap_or_default();
+                    let words = words.map(|w| format!("the user said: \"{w}\"; ")).unwrap_or_default();
                     Verdict::Deny(refusal.hint(format!(
-                        "{words}The same request is denied for {minutes} minutes unless a grant covers it; do something else"
+                        "{words}the same request is denied for {minutes} minutes unless a grant covers it; do something else"
                     )))
                 }
                 None => assessment.verdict.clone(),

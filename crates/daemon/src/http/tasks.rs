@@ -142,7 +142,7 @@ pub(crate) fn parse_range(range: &str) -> Option<ByteRange> {
 pub(crate) fn not_satisfiable(total: u64) -> Response {
     let refusal = Refusal::new(
         RefusalCode::RangeNotSatisfiable,
-        format!("this range is outside the {total} bytes of the stream"),
+        format!("the range is outside the stream, which has {total} bytes"),
     );
     let mut response = Problem::from(refusal).into_response();
     if let Ok(range) = HeaderValue::from_str(&format!("bytes */{total}")) {

@@ -4,6 +4,7 @@
 mod answers;
 mod grants;
 mod intake;
+mod refusals;
 mod scopes;
 mod sessions;
 mod tokens;
@@ -34,14 +35,19 @@ impl Daemon {
     }
 
     pub(crate) fn with(config: Config) -> Self {
-        let place = tempfile::tempdir().expect("a directory");
+        Self::in_place(tempfile::tempdir().expect("a directory"), config, None)
+    }
+
+    /// A daemon whose home is `home` below `place`. `degraded` is why its configuration could not be read.
+    pub(crate) fn in_place(place: TempDir, config: Config, degraded: Option<String>) -> Self {
         let work = place.path().join("work");
         std::fs::create_dir_all(work.join(".git")).expect("a repository");
         let work = std::fs::canonicalize(work).expect("it is there");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let guard = runtime.enter();
-        let ops = startup::test_operations(&place.path().join("home"), config, runtime.handle()).expect("a home");
+        let ops =
+            startup::test_operations(&place.path().join("home"), config, degraded, runtime.handle()).expect("a home");
         drop(guard);
         Self { runtime, ops, work, _place: place }
     }

@@ -100,7 +100,7 @@ impl ConnectionSlot {
             // It gets its response and counts as unauthenticated again.
             open.unrecognised.insert(self.id, Arc::clone(&self.dropped));
             return Err(Refusal::new(RefusalCode::TooMany, "too many connections are open")
-                .hint("close some of yours, or raise `connections` below [http] in config.toml"));
+                .hint("close some of your connections, or raise `connections` below [http] in config.toml"));
         }
         *recognised_as = Some(kind);
         match kind {
