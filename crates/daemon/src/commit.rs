@@ -115,7 +115,7 @@ pub(crate) struct CommitLoop {
     /// The thread that prepares waiting tasks again, and the tasks that it is working on.
     preparer: mpsc::Sender<TaskId>,
     preparing: HashSet<TaskId>,
-    /// Receives settled tasks, which may have escape files to publish.
+    /// Receives settled tasks, whose output may be published to a workspace.
     publisher: mpsc::Sender<TaskId>,
     /// Receives settled tasks, which need a receipt.
     sealer: SealerHandle,

@@ -41,14 +41,14 @@ impl CleanTexts {
         for occurrence in &prepared.plan.occurrences {
             let directories = countersign_policy::directories_of(occurrence, &prepared.facts);
             let verb = text(mask, &occurrence.verb);
-            let words = match source.and_then(|s| s.get(occurrence.span.clone())) {
+            let command_text = match source.and_then(|s| s.get(occurrence.span.clone())) {
                 Some(part) if !part.trim().is_empty() => text(mask, part),
                 _ => display.clone(),
             };
             let cleaned: Vec<Text> = directories.iter().map(|d| text(mask, d)).collect();
             texts.clean &= verb.as_str() == occurrence.verb
                 && cleaned.iter().zip(&directories).all(|(clean, raw)| clean.as_str() == raw);
-            texts.occurrences.push(OccurrenceText { verb, text: words, directories: cleaned });
+            texts.occurrences.push(OccurrenceText { verb, text: command_text, directories: cleaned });
         }
         texts
     }
@@ -57,7 +57,7 @@ impl CleanTexts {
     pub(crate) fn verbs(&self, plan: &Plan, assessment: &Assessment) -> Text {
         let own = || {
             let all = plan.occurrences.iter().zip(&assessment.coverage).zip(&self.occurrences);
-            all.filter(|((occurrence, _), _)| !occurrence.shadow).map(|((_, coverage), words)| (coverage, &words.verb))
+            all.filter(|((occurrence, _), _)| !occurrence.shadow).map(|((_, coverage), texts)| (coverage, &texts.verb))
         };
         let asked = |coverage: &Coverage| matches!(coverage, Coverage::None { .. } | Coverage::Grant { .. });
         let uncovered: Vec<&str> = own().filter(|(c, _)| asked(c)).map(|(_, verb)| verb.as_str()).collect();
@@ -77,9 +77,9 @@ impl Case<'_> {
         let Verdict::Ask { uncovered } = &assessment.verdict else { return ApprovalQuestion::default() };
         let listed =
             || uncovered.iter().take(MAX_LISTED_COMMANDS).filter_map(|n| Some((*n, texts.occurrences.get(*n)?)));
-        let about = listed().map(|(n, words)| UncoveredCommand {
-            verb: words.verb.clone(),
-            directories: words.directories.clone(),
+        let about = listed().map(|(n, texts)| UncoveredCommand {
+            verb: texts.verb.clone(),
+            directories: texts.directories.clone(),
             risks: risks_of_occurrence(assessment, n),
         });
         let in_session = self.session.is_some_and(|s| s.implicit.is_none());
@@ -90,7 +90,7 @@ impl Case<'_> {
             vec![Choice::Once, Choice::Deny]
         };
         ApprovalQuestion {
-            uncovered: listed().map(|(_, words)| words.text.clone()).collect(),
+            uncovered: listed().map(|(_, texts)| texts.text.clone()).collect(),
             about: about.collect(),
             options,
         }
@@ -167,7 +167,7 @@ impl Case<'_> {
         let place = places.first().map_or(facts.cwd.resolved.as_str(), String::as_str);
         let mut offer =
             GrantOffer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
-        let listed = |(command, cwd): &(String, String)| {
+        let example = |(command, cwd): &(String, String)| {
             let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
             text_bounded(mask, &format!("{command}{place}"), MAX_OPERANDS_BYTES)
         };
@@ -179,8 +179,8 @@ impl Case<'_> {
             let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
             // It covers the command itself; that needs no example.
             let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
-            offer.covers.extend(reach.covers.iter().filter(other).map(listed));
-            offer.does_not_cover.extend(reach.does_not.iter().map(listed));
+            offer.covers.extend(reach.covers.iter().filter(other).map(example));
+            offer.does_not_cover.extend(reach.does_not.iter().map(example));
         }
         Some(offer)
     }
@@ -191,9 +191,9 @@ fn describe_risks(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut risks: Vec<Text> = Vec::new();
     for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
-        let listed = text(mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
-        if !risks.contains(&listed) {
-            risks.push(listed);
+        let risk = text(mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
+        if !risks.contains(&risk) {
+            risks.push(risk);
         }
     }
     risks

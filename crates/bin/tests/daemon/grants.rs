@@ -206,7 +206,7 @@ fn f006_a_second_answer_changes_nothing() {
     s.daemon.settled(card.task_id);
     let late = refusal(s.client.answer(card.id, Choice::Anywhere, None));
     assert_eq!(late.code, RefusalCode::AlreadyAnswered);
-    assert!(late.message.contains("already answered `once` by owner"), "{}", late.message);
+    assert!(late.message.contains("already answered with `once` by owner"), "{}", late.message);
     assert!(s.labels().is_empty());
     assert_eq!(s.client.approval(&card.id.to_string()).unwrap().resolution().unwrap(), "Approved (no save)");
     assert_eq!(std::fs::read_to_string(s.path("ran")).unwrap(), "x\n");

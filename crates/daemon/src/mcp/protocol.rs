@@ -202,7 +202,7 @@ fn resource_error(refusal: &Refusal, uri: &str) -> ErrorData {
 /// The caller of this request, if it came over HTTP.
 fn request_caller(context: &RequestContext<RoleServer>) -> Option<Caller> {
     let parts = context.extensions.get::<Parts>()?;
-    parts.extensions.get::<Arc<Caller>>().map(|who| (**who).clone())
+    parts.extensions.get::<Arc<Caller>>().map(|caller| (**caller).clone())
 }
 
 /// What a client reports about itself and a call: untrusted, and recorded as such.

@@ -21,7 +21,7 @@ pub(crate) trait McpService: Send + Sync + 'static {
     fn tools(&self) -> impl Iterator<Item = &'static ToolSpec> + Send;
     fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> impl Future<Output = CallOutcome> + Send;
     /// Reads a resource by its address, see [`super::TEMPLATES`].
-    fn read(&self, uri: &str, who: Option<Caller>) -> impl Future<Output = Result<ResourceBytes, Refusal>> + Send;
+    fn read(&self, uri: &str, caller: Option<Caller>) -> impl Future<Output = Result<ResourceBytes, Refusal>> + Send;
 }
 
 /// One use of a tool.
@@ -157,8 +157,8 @@ impl DaemonTools {
     }
 
     /// Whether the client may answer for a person at all.
-    pub(super) fn may_answer_for_person(&self, who: &Caller) -> bool {
-        self.answers_for_person && !who.doubtful
+    pub(super) fn may_answer_for_person(&self, caller: &Caller) -> bool {
+        self.answers_for_person && !caller.doubtful
     }
 
     /// The same tools for a new connection.
@@ -169,16 +169,16 @@ impl DaemonTools {
     /// The connected caller, or the one of this request.
     pub(super) fn resolve_caller(&self, request_caller: Option<Caller>) -> Result<Caller, Refusal> {
         let nobody = || Refusal::new(RefusalCode::Unauthorized, "the request has no recognised caller");
-        let who = self.connected.clone().or(request_caller).ok_or_else(nobody)?;
-        if !self.ops.still_admits(&who) {
+        let caller = self.connected.clone().or(request_caller).ok_or_else(nobody)?;
+        if !self.ops.still_admits(&caller) {
             return Err(Refusal::new(RefusalCode::Unauthorized, "the token was revoked or has expired"));
         }
-        Ok(who)
+        Ok(caller)
     }
 
     /// The session of this connection's requests; none means the implicit one of their directory.
-    pub(super) fn session(&self, who: &Caller) -> Option<SessionId> {
-        match &who.visibility {
+    pub(super) fn session(&self, caller: &Caller) -> Option<SessionId> {
+        match &caller.visibility {
             Visibility::Session(own) => Some(*own),
             Visibility::All | Visibility::Own => *lock(&self.opened_session),
         }

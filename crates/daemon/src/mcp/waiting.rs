@@ -81,15 +81,15 @@ impl McpService for DaemonTools {
     }
 
     async fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> CallOutcome {
-        let who = match self.resolve_caller(call.caller.clone()) {
-            Ok(who) => who,
+        let caller = match self.resolve_caller(call.caller.clone()) {
+            Ok(caller) => caller,
             Err(refusal) => return refusal_outcome(refusal.into()),
         };
         let done = match call.name.as_str() {
-            "run" => self.run(&who, call, talk).await,
-            "task_wait" => self.wait(&who, call, talk).await,
-            "set_working_directory" => self.move_session(&who, call, talk).await,
-            name => match call_operation(self, &who, name, call.args).await {
+            "run" => self.run(&caller, call, talk).await,
+            "task_wait" => self.wait(&caller, call, talk).await,
+            "set_working_directory" => self.move_session(&caller, call, talk).await,
+            name => match call_operation(self, &caller, name, call.args).await {
                 Some(done) => done,
                 None => return CallOutcome::Unknown,
             },
@@ -99,7 +99,7 @@ impl McpService for DaemonTools {
 
     async fn read(&self, uri: &str, request_caller: Option<Caller>) -> Result<ResourceBytes, Refusal> {
         let unknown = || Refusal::new(RefusalCode::NotFound, "this resource does not exist");
-        let who = self.resolve_caller(request_caller)?;
+        let caller = self.resolve_caller(request_caller)?;
         let rest = uri.strip_prefix("countersign://tasks/").ok_or_else(unknown)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (task, what) = path.split_once('/').ok_or_else(unknown)?;
@@ -107,7 +107,7 @@ impl McpService for DaemonTools {
             return Err(unknown());
         }
         if what == "receipt" {
-            let receipt = ops::receipts::envelope(&self.ops, &who, task, WaitQuery::default()).await;
+            let receipt = ops::receipts::envelope(&self.ops, &caller, task, WaitQuery::default()).await;
             let receipt = receipt.map_err(|refused| refused.refusal)?;
             return Ok(ResourceBytes { text: Some(receipt.json()), blob: None, position: json!({}) });
         }
@@ -124,7 +124,7 @@ impl McpService for DaemonTools {
             max_bytes: Some(max),
             ..OutputQuery::default()
         };
-        let page = ops::output::read(&self.ops, &who, task, query).await.map_err(|refused| refused.refusal)?;
+        let page = ops::output::read(&self.ops, &caller, task, query).await.map_err(|refused| refused.refusal)?;
         let position = json!({"offset": page.offset_bytes, "total": page.total_bytes, "next": page.next_offset});
         let (text, blob) = match page.encoding {
             Encoding::Base64 => (None, Some(page.content)),
@@ -137,16 +137,16 @@ impl McpService for DaemonTools {
 type CallResult = Result<CallOutcome, TaskRefusal>;
 
 impl DaemonTools {
-    async fn run(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+    async fn run(&self, caller: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
         let args: RunArguments = parse_arguments(call.args.clone())?;
         let ends = args.on_disconnect;
         let wait = wait_duration(args.wait_s);
-        let seal = RetryBinding::for_call(who, &call.name, &call.args);
+        let seal = RetryBinding::for_call(caller, &call.name, &call.args);
         if let Some(returned) = call.retry {
-            let task = self.check_retry(who, &seal, returned, talk.keeps_state()).await?;
-            return self.wait_for_task(who, task, wait, talk, ends, None).await;
+            let task = self.check_retry(caller, &seal, returned, talk.keeps_state()).await?;
+            return self.wait_for_task(caller, task, wait, talk, ends, None).await;
         }
-        let session = self.session(who);
+        let session = self.session(caller);
         let command = Command {
             command: Some(args.command),
             cwd: args.cwd,
@@ -166,33 +166,33 @@ impl DaemonTools {
             session_id: session,
             ..Request::new(Tool::Shell, command)
         };
-        let task = ops::intake::ask(&self.ops, who, request, None).await?.answer.task.task_id;
+        let task = ops::intake::ask(&self.ops, caller, request, None).await?.answer.task.task_id;
         self.remember_task(task);
         if args.background {
-            return self.task_result(who, task);
+            return self.task_result(caller, task);
         }
-        self.wait_for_task(who, task, wait, talk, ends, Some(&seal)).await
+        self.wait_for_task(caller, task, wait, talk, ends, Some(&seal)).await
     }
 
-    async fn wait(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+    async fn wait(&self, caller: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
         let args: TaskWaitArguments = parse_arguments(call.args.clone())?;
-        who.require_scope(CredentialScope::Observe)?;
-        let task = self.ops.records.find_task(who, &args.task_id)?;
-        let seal = RetryBinding::for_call(who, &call.name, &call.args);
+        caller.require_scope(CredentialScope::Observe)?;
+        let task = self.ops.records.find_task(caller, &args.task_id)?;
+        let seal = RetryBinding::for_call(caller, &call.name, &call.args);
         // Only the connection that requested the task is asked about it, not everyone who may wait for it.
         let asks = match call.retry {
             Some(returned) => {
-                self.check_retry(who, &seal, returned, talk.keeps_state()).await?;
+                self.check_retry(caller, &seal, returned, talk.keeps_state()).await?;
                 None
             }
             None => self.may_ask_about(task).then_some(&seal),
         };
-        self.wait_for_task(who, task, wait_duration(args.wait_s), talk, OnDisconnect::Detach, asks).await
+        self.wait_for_task(caller, task, wait_duration(args.wait_s), talk, OnDisconnect::Detach, asks).await
     }
 
-    async fn move_session(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+    async fn move_session(&self, caller: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
         let args: SetDirectoryArguments = parse_arguments(call.args)?;
-        let session = match self.session(who) {
+        let session = match self.session(caller) {
             Some(session) => session,
             None if !talk.keeps_state() => {
                 let refusal = Refusal::new(
@@ -203,19 +203,19 @@ impl DaemonTools {
             }
             None => {
                 let opening = OpenSessionBody { title: Some("MCP".to_owned()), ..OpenSessionBody::default() };
-                let (session, _) = ops::sessions::open(&self.ops, who, opening).await?;
+                let (session, _) = ops::sessions::open(&self.ops, caller, opening).await?;
                 self.remember_session(session.id);
                 session.id
             }
         };
         let body = DirectoryBody { directory: args.path };
-        match ops::sessions::set_directory(&self.ops, who, &session.to_string(), body).await? {
+        match ops::sessions::set_directory(&self.ops, caller, &session.to_string(), body).await? {
             SessionMove::There(session) => {
                 Ok(done_outcome(json!({"directory": session.directory, "roots": session.roots})))
             }
             // Only a person may extend what a session reads; its client is not asked.
             SessionMove::Asked(task) => {
-                self.wait_for_task(who, task.task_id, wait_duration(args.wait_s), talk, OnDisconnect::Detach, None)
+                self.wait_for_task(caller, task.task_id, wait_duration(args.wait_s), talk, OnDisconnect::Detach, None)
                     .await
             }
         }
@@ -224,19 +224,19 @@ impl DaemonTools {
     /// A client returns with its person's answer.
     async fn check_retry(
         &self,
-        who: &Caller,
+        caller: &Caller,
         seal: &RetryBinding,
         returned: RetryAnswer,
         lasts: bool,
     ) -> Result<TaskId, TaskRefusal> {
         let forged = || Refusal::new(RefusalCode::BadRequest, "`requestState` is invalid or belongs to another call");
         let (task, sealed) = returned.state.split_once('.').ok_or_else(forged)?;
-        let task = self.ops.records.find_task(who, task)?;
+        let task = self.ops.records.find_task(caller, task)?;
         // On a lasting connection, the elicitation must have been sent on it.
         if seal.digest_for(self, task).to_string() != sealed || lasts && !self.may_ask_about(task) {
             return Err(forged().into());
         }
-        if let Some(choice) = returned.choice.filter(|_| self.may_answer_for_person(who)) {
+        if let Some(choice) = returned.choice.filter(|_| self.may_answer_for_person(caller)) {
             self.answer_in_band(task, choice).await;
         }
         Ok(task)
@@ -255,7 +255,7 @@ impl DaemonTools {
     /// approval.
     async fn wait_for_task(
         &self,
-        who: &Caller,
+        caller: &Caller,
         task: TaskId,
         wait: Duration,
         talk: &impl ClientChannel,
@@ -271,9 +271,9 @@ impl DaemonTools {
             let left = wait.saturating_sub(begun.elapsed());
             if state.settled() || left.is_zero() {
                 guard.armed = false;
-                return self.task_result(who, task);
+                return self.task_result(caller, task);
             }
-            let question = asks.filter(|_| !asked && self.may_answer_for_person(who)).zip(self.question(&state));
+            let question = asks.filter(|_| !asked && self.may_answer_for_person(caller)).zip(self.question(&state));
             if let Some((seal, question)) = question {
                 asked = true;
                 match talk.elicitation_support() {
@@ -307,11 +307,11 @@ impl DaemonTools {
                 }
                 () = talk.wait_until_gone() => {
                     // The guard decides what happens to the task.
-                    return self.task_result(who, task);
+                    return self.task_result(caller, task);
                 }
             }
             if talk.wants_progress() {
-                talk.progress(begun.elapsed().as_secs_f64(), self.last_line(who, task, &state).await).await;
+                talk.progress(begun.elapsed().as_secs_f64(), self.last_line(caller, task, &state).await).await;
             }
         }
     }
@@ -328,7 +328,7 @@ impl DaemonTools {
         Some(Elicitation { message, choices: vec![Choice::Once, Choice::Deny] })
     }
 
-    async fn last_line(&self, who: &Caller, task: TaskId, state: &TaskState) -> String {
+    async fn last_line(&self, caller: &Caller, task: TaskId, state: &TaskState) -> String {
         if state.status == Status::Queued {
             return match state.approval_id() {
                 Some(approval) => format!("waiting for the user to answer {approval}"),
@@ -337,14 +337,14 @@ impl DaemonTools {
         }
         let stream = StreamName::for_mode(state.request.mode)[0];
         let query = OutputQuery { stream: Some(stream), tail_lines: Some(1), ..OutputQuery::default() };
-        let last = ops::output::read(&self.ops, who, &task.to_string(), query).await.ok();
+        let last = ops::output::read(&self.ops, caller, &task.to_string(), query).await.ok();
         let last = last.map(|page| DisplaySafe::bounded(page.content.trim(), 200).to_string());
         last.filter(|line| !line.is_empty()).unwrap_or_else(|| "running".to_owned())
     }
 
     /// The current state of a task, for a model.
-    fn task_result(&self, who: &Caller, task: TaskId) -> CallResult {
-        self.ops.records.find_task(who, &task.to_string())?;
+    fn task_result(&self, caller: &Caller, task: TaskId) -> CallResult {
+        self.ops.records.find_task(caller, &task.to_string())?;
         let state = self.ops.records.state(task)?;
         let mut structured = task_summary(&state);
         let mut links = Vec::new();
@@ -417,8 +417,8 @@ struct RetryBinding {
 }
 
 impl RetryBinding {
-    fn for_call(who: &Caller, tool: &str, args: &Map<String, Value>) -> Self {
-        Self { bound: json!([who.principal, who.via, tool, args]).to_string().into_bytes() }
+    fn for_call(caller: &Caller, tool: &str, args: &Map<String, Value>) -> Self {
+        Self { bound: json!([caller.principal, caller.via, tool, args]).to_string().into_bytes() }
     }
 
     fn digest_for(&self, tools: &DaemonTools, task: TaskId) -> Digest {

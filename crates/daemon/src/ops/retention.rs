@@ -50,7 +50,7 @@ fn count_bytes(bytes: u64) -> String {
 
 /// Removes what an earlier daemon decided to remove, before it crashed.
 async fn finish_decided(ops: &Arc<Ops>) -> Result<(), Refusal> {
-    let _one = ops.retention_lock.lock().await;
+    let _lock = ops.retention_lock.lock().await;
     for task in tasks_on_disk(ops).await?.into_keys() {
         if ops.records.read_ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))? {
             remove_directory(ops, task).await?;
@@ -67,7 +67,7 @@ async fn tasks_on_disk(ops: &Arc<Ops>) -> Result<BTreeMap<TaskId, u64>, Refusal>
 /// One run. Oldest first: ids are in the order in which tasks were created.
 pub(crate) async fn run_once(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Result<GcReport, Refusal> {
     ops.wait_for_receipts(SEALING_TIMEOUT).await;
-    let _one = ops.retention_lock.lock().await;
+    let _lock = ops.retention_lock.lock().await;
     let found = tasks_on_disk(ops).await?;
     let (mut done, now) = (GcReport::default(), clock::now());
     let mut left: u64 = found.values().sum();

@@ -118,8 +118,8 @@ fn session_request(args: Command, session: &Session) -> Request {
 
 /// Whether the shell may end in another directory than it started in.
 fn may_change_directory(plan: &Plan) -> bool {
-    let moves = |verb: &str| matches!(verb, "cd" | "pushd" | "popd");
-    plan.occurrences.iter().any(|o| !o.shadow && (moves(o.verb.as_str()) || o.opaque.is_some()))
+    let changes_directory = |verb: &str| matches!(verb, "cd" | "pushd" | "popd");
+    plan.occurrences.iter().any(|o| !o.shadow && (changes_directory(o.verb.as_str()) || o.opaque.is_some()))
 }
 
 /// A denial, as the reply to a hook.
