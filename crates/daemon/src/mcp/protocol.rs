@@ -103,8 +103,8 @@ impl<O: McpService> ServerHandler for ProtocolServer<O> {
             retry: retry_answer(&request),
             args: request.arguments.unwrap_or_default(),
         };
-        let talk = RequestChannel::new(&context);
-        match self.0.call(call, &talk).await {
+        let client = RequestChannel::new(&context);
+        match self.0.call(call, &client).await {
             CallOutcome::Done(done) => Ok(call_result(done).into()),
             CallOutcome::Ask { question, state } => {
                 let request = InputRequest::Elicitation(ElicitRequest::new(elicitation_form(&question, true)?));

@@ -19,7 +19,7 @@ use std::{
 pub(crate) trait McpService: Send + Sync + 'static {
     /// The tools, always in the same order.
     fn tools(&self) -> impl Iterator<Item = &'static ToolSpec> + Send;
-    fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> impl Future<Output = CallOutcome> + Send;
+    fn call(&self, call: ToolCall, client: &impl ClientChannel) -> impl Future<Output = CallOutcome> + Send;
     /// Reads a resource by its address, see [`super::TEMPLATES`].
     fn read(&self, uri: &str, caller: Option<Caller>) -> impl Future<Output = Result<ResourceBytes, Refusal>> + Send;
 }

@@ -80,15 +80,15 @@ impl McpService for DaemonTools {
         tools::offered_by_mcp()
     }
 
-    async fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> CallOutcome {
+    async fn call(&self, call: ToolCall, client: &impl ClientChannel) -> CallOutcome {
         let caller = match self.resolve_caller(call.caller.clone()) {
             Ok(caller) => caller,
             Err(refusal) => return refusal_outcome(refusal.into()),
         };
         let done = match call.name.as_str() {
-            "run" => self.run(&caller, call, talk).await,
-            "task_wait" => self.wait(&caller, call, talk).await,
-            "set_working_directory" => self.move_session(&caller, call, talk).await,
+            "run" => self.run(&caller, call, client).await,
+            "task_wait" => self.wait(&caller, call, client).await,
+            "set_working_directory" => self.move_session(&caller, call, client).await,
             name => match call_operation(self, &caller, name, call.args).await {
                 Some(done) => done,
                 None => return CallOutcome::Unknown,
@@ -137,14 +137,14 @@ impl McpService for DaemonTools {
 type CallResult = Result<CallOutcome, TaskRefusal>;
 
 impl DaemonTools {
-    async fn run(&self, caller: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+    async fn run(&self, caller: &Caller, call: ToolCall, client: &impl ClientChannel) -> CallResult {
         let args: RunArguments = parse_arguments(call.args.clone())?;
-        let ends = args.on_disconnect;
+        let on_disconnect = args.on_disconnect;
         let wait = wait_duration(args.wait_s);
-        let seal = RetryBinding::for_call(caller, &call.name, &call.args);
-        if let Some(returned) = call.retry {
-            let task = self.check_retry(caller, &seal, returned, talk.keeps_state()).await?;
-            return self.wait_for_task(caller, task, wait, talk, ends, None).await;
+        let binding = RetryBinding::for_call(caller, &call.name, &call.args);
+        if let Some(retry) = call.retry {
+            let task = self.check_retry(caller, &binding, retry, client.keeps_state()).await?;
+            return self.wait_for_task(caller, task, wait, client, on_disconnect, None).await;
         }
         let session = self.session(caller);
         let command = Command {
@@ -171,30 +171,30 @@ impl DaemonTools {
         if args.background {
             return self.task_result(caller, task);
         }
-        self.wait_for_task(caller, task, wait, talk, ends, Some(&seal)).await
+        self.wait_for_task(caller, task, wait, client, on_disconnect, Some(&binding)).await
     }
 
-    async fn wait(&self, caller: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+    async fn wait(&self, caller: &Caller, call: ToolCall, client: &impl ClientChannel) -> CallResult {
         let args: TaskWaitArguments = parse_arguments(call.args.clone())?;
         caller.require_scope(CredentialScope::Observe)?;
         let task = self.ops.records.find_task(caller, &args.task_id)?;
-        let seal = RetryBinding::for_call(caller, &call.name, &call.args);
+        let binding = RetryBinding::for_call(caller, &call.name, &call.args);
         // Only the connection that requested the task is asked about it, not everyone who may wait for it.
         let asks = match call.retry {
-            Some(returned) => {
-                self.check_retry(caller, &seal, returned, talk.keeps_state()).await?;
+            Some(retry) => {
+                self.check_retry(caller, &binding, retry, client.keeps_state()).await?;
                 None
             }
-            None => self.may_ask_about(task).then_some(&seal),
+            None => self.may_ask_about(task).then_some(&binding),
         };
-        self.wait_for_task(caller, task, wait_duration(args.wait_s), talk, OnDisconnect::Detach, asks).await
+        self.wait_for_task(caller, task, wait_duration(args.wait_s), client, OnDisconnect::Detach, asks).await
     }
 
-    async fn move_session(&self, caller: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+    async fn move_session(&self, caller: &Caller, call: ToolCall, client: &impl ClientChannel) -> CallResult {
         let args: SetDirectoryArguments = parse_arguments(call.args)?;
         let session = match self.session(caller) {
             Some(session) => session,
-            None if !talk.keeps_state() => {
+            None if !client.keeps_state() => {
                 let refusal = Refusal::new(
                     RefusalCode::WrongMode,
                     "this connection has no session, so it has no working directory",
@@ -215,7 +215,7 @@ impl DaemonTools {
             }
             // Only a person may extend what a session reads; its client is not asked.
             SessionMove::Asked(task) => {
-                self.wait_for_task(caller, task.task_id, wait_duration(args.wait_s), talk, OnDisconnect::Detach, None)
+                self.wait_for_task(caller, task.task_id, wait_duration(args.wait_s), client, OnDisconnect::Detach, None)
                     .await
             }
         }
@@ -225,18 +225,18 @@ impl DaemonTools {
     async fn check_retry(
         &self,
         caller: &Caller,
-        seal: &RetryBinding,
-        returned: RetryAnswer,
+        binding: &RetryBinding,
+        retry: RetryAnswer,
         lasts: bool,
     ) -> Result<TaskId, TaskRefusal> {
         let forged = || Refusal::new(RefusalCode::BadRequest, "`requestState` is invalid or belongs to another call");
-        let (task, sealed) = returned.state.split_once('.').ok_or_else(forged)?;
+        let (task, sealed) = retry.state.split_once('.').ok_or_else(forged)?;
         let task = self.ops.records.find_task(caller, task)?;
         // On a lasting connection, the elicitation must have been sent on it.
-        if seal.digest_for(self, task).to_string() != sealed || lasts && !self.may_ask_about(task) {
+        if binding.digest_for(self, task).to_string() != sealed || lasts && !self.may_ask_about(task) {
             return Err(forged().into());
         }
-        if let Some(choice) = returned.choice.filter(|_| self.may_answer_for_person(caller)) {
+        if let Some(choice) = retry.choice.filter(|_| self.may_answer_for_person(caller)) {
             self.answer_in_band(task, choice).await;
         }
         Ok(task)
@@ -258,12 +258,12 @@ impl DaemonTools {
         caller: &Caller,
         task: TaskId,
         wait: Duration,
-        talk: &impl ClientChannel,
-        ends: OnDisconnect,
+        client: &impl ClientChannel,
+        on_disconnect: OnDisconnect,
         asks: Option<&RetryBinding>,
     ) -> CallResult {
         let begun = clock::steady();
-        let mut guard = CancelGuard { ops: Arc::clone(&self.ops), task, armed: ends == OnDisconnect::Kill };
+        let mut guard = CancelGuard { ops: Arc::clone(&self.ops), task, armed: on_disconnect == OnDisconnect::Kill };
         let mut asking: Option<Pin<Box<dyn Future<Output = Option<Choice>> + Send + '_>>> = None;
         let mut asked = false;
         loop {
@@ -274,16 +274,16 @@ impl DaemonTools {
                 return self.task_result(caller, task);
             }
             let question = asks.filter(|_| !asked && self.may_answer_for_person(caller)).zip(self.question(&state));
-            if let Some((seal, question)) = question {
+            if let Some((binding, question)) = question {
                 asked = true;
-                match talk.elicitation_support() {
+                match client.elicitation_support() {
                     ElicitationSupport::No => {}
-                    ElicitationSupport::Now => asking = Some(Box::pin(async move { talk.ask(&question).await })),
+                    ElicitationSupport::Now => asking = Some(Box::pin(async move { client.ask(&question).await })),
                     ElicitationSupport::Again => {
                         guard.armed = false;
                         return Ok(CallOutcome::Ask {
                             question,
-                            state: format!("{task}.{}", seal.digest_for(self, task)),
+                            state: format!("{task}.{}", binding.digest_for(self, task)),
                         });
                     }
                 }
@@ -305,13 +305,13 @@ impl DaemonTools {
                     }
                     continue;
                 }
-                () = talk.wait_until_gone() => {
+                () = client.wait_until_gone() => {
                     // The guard decides what happens to the task.
                     return self.task_result(caller, task);
                 }
             }
-            if talk.wants_progress() {
-                talk.progress(begun.elapsed().as_secs_f64(), self.last_line(caller, task, &state).await).await;
+            if client.wants_progress() {
+                client.progress(begun.elapsed().as_secs_f64(), self.last_line(caller, task, &state).await).await;
             }
         }
     }
