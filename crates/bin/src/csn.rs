@@ -8,7 +8,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match countersign_cli::main() {
         NextProgram::Exit(code) => code,
-        NextProgram::Serve { machine: true, .. } => serve(Start::Machine),
+        NextProgram::Serve { machine: true, .. } => serve(Start::SystemService),
         NextProgram::Serve { detached: true, .. } => serve(Start::Detached),
         NextProgram::Serve { tcp, .. } => serve(Start::Foreground { tcp }),
     }

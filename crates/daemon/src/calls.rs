@@ -1,9 +1,9 @@
-//! What the commit loop can be asked, and the handle that asks it.
+//! The calls that the commit loop serves, and the handle that sends them.
 
 use crate::{
     case::Case,
     desk::{DeskEvent, FactsAtLaunch},
-    facts::{GateSettings, Prepared},
+    facts::{GateSettings, PreparedRequest},
     question::CleanTexts,
     register_command::{RegisterCommand, RegisterReply},
 };
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 pub(crate) type CommitReply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// What others want from the commit loop.
+/// A call to the commit loop.
 pub(crate) enum CommitCall {
     Ask {
         asking: Box<AskCall>,
@@ -31,68 +31,68 @@ pub(crate) enum CommitCall {
         by: Text,
         reply: CommitReply<()>,
     },
-    /// Something is to be entered into the register; what came of it, once that is durable.
-    Wish {
-        wish: RegisterCommand,
+    /// Enters something into the register; replies once that is durable.
+    Register {
+        command: RegisterCommand,
         reply: CommitReply<RegisterReply>,
     },
-    /// Somebody wants to look something up in the register.
-    Read(Box<dyn FnOnce(&Register) + Send>),
-    /// Something happened that needs no answer.
-    Tell(Box<DeskEvent>),
-    /// Decisions about settled tasks or the daemon; answered once they are durable.
+    /// Reads the register.
+    ReadRegister(Box<dyn FnOnce(&Register) + Send>),
+    /// Reports an event that needs no reply.
+    Event(Box<DeskEvent>),
+    /// Decides about settled tasks or the daemon; replies once that is durable.
     Decide {
         events: Vec<DeskEvent>,
         reply: CommitReply<()>,
     },
-    /// What has been decided is moved from the log into the database; told whether all of it was.
+    /// Moves decisions from the write-ahead log into the database; replies whether all of them were moved.
     Checkpoint {
         reply: CommitReply<bool>,
     },
-    /// The world as it is now for a task that has room, looked at apart: a dead file system holds up the line, and
-    /// nobody else.
+    /// The facts of a waiting task, prepared again on a thread of its own: a hanging file system delays the queue and
+    /// nothing else.
     Prepared {
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<Box<(Prepared, Request)>>,
+        prepared: Option<Box<(PreparedRequest, Request)>>,
     },
-    /// What others were let run before this moment, and have not told the end of, is given up.
-    GiveUp {
+    /// Settles the tasks that agents run themselves, started before this time, whose outcome was never reported.
+    GiveUpUnreported {
         before: Timestamp,
     },
-    /// The index over the decisions is rebuilt.
-    Rebuild {
+    /// Rebuilds the index over the decisions.
+    RebuildIndex {
         reply: CommitReply<()>,
     },
-    /// Everything before this has been written; the launched tasks.
+    /// Replies with the launched tasks, once all earlier calls are committed.
     Barrier {
         reply: oneshot::Sender<Vec<TaskId>>,
     },
-    /// The last call.
+    /// Ends the loop.
     Halt {
         reply: oneshot::Sender<()>,
     },
 }
 
-/// A request that has been read and looked at, with everything that is said about it clean. The commit loop judges.
+/// A request that has been read and prepared, with all its texts redacted. The commit loop judges it.
 pub(crate) struct AskCall {
     pub(crate) request: Request,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: PreparedRequest,
     pub(crate) planned: Decision,
     pub(crate) requester: Requester,
-    /// The session of this credential and place, if it seemed that there is none yet.
+    /// The implicit session to open, if the caller found none for this credential and directory.
     pub(crate) opens: Option<Box<Session>>,
     pub(crate) texts: CleanTexts,
-    /// It cannot be allowed, for this reason, whatever the judge says.
+    /// A refusal that no verdict can lift.
     pub(crate) refused: Option<Refusal>,
     pub(crate) asker: Option<Process>,
     pub(crate) idempotency: Option<Idempotency>,
-    /// How it was judged already, where whoever puts it has done so to refuse it.
+    /// The earlier verdict, if the caller judged the request and refused it.
     pub(crate) judged: Option<Box<Assessment>>,
 }
 
 impl AskCall {
-    /// The case that it is, in this session and with these grants.
+    /// The case of this request, in this session and with these grants.
     pub(crate) fn case<'a>(
         &'a self,
         settings: &'a GateSettings,
@@ -104,8 +104,8 @@ impl AskCall {
         Case { request, prepared, settings, requester, session, grants, now }
     }
 
-    /// Puts on record what only a judgement tells: the verbs that matter, and the risks.
-    pub(crate) fn note(&mut self, assessment: &Assessment) {
+    /// Records what only the verdict shows: the verbs that matter, and the risks.
+    pub(crate) fn record_verdict(&mut self, assessment: &Assessment) {
         if let Decision::Planned { verb, risks, .. } = &mut self.planned {
             *risks = assessment.risk_set();
             if self.request.tool != Tool::SetWorkingDirectory {
@@ -115,141 +115,141 @@ impl AskCall {
     }
 }
 
-/// An answer to a question, and the world looked at again: what was approved must be what runs.
+/// An answer to an approval, with the facts prepared again: only what was approved may run.
 pub(crate) struct AnswerCall {
     pub(crate) task: TaskId,
     pub(crate) approval: ApprovalId,
     pub(crate) choice: Choice,
-    /// What is saved covers other operands too.
+    /// Whether a saved grant covers other operands too.
     pub(crate) any_arguments: bool,
     pub(crate) words: Option<Text>,
     pub(crate) by: DecidedBy,
     pub(crate) world: FactsAtLaunch,
-    pub(crate) prepared: Option<(Prepared, Request)>,
+    pub(crate) prepared: Option<(PreparedRequest, Request)>,
 }
 
-/// What became of an ask.
+/// The outcome of an ask.
 #[derive(Debug, Clone)]
 pub(crate) struct AskOutcome {
     pub(crate) task: TaskId,
     pub(crate) denied: Option<Refusal>,
-    /// As it was when it was asked; none for one that had been asked before.
+    /// The state after the ask; none for a request that was repeated.
     pub(crate) state: Option<Box<TaskState>>,
-    /// The same request waits already: this is its task.
+    /// An identical request waits already; this is its task.
     pub(crate) joined: bool,
 }
 
-/// Sends calls to the commit loop and awaits their replies. When the loop is gone, every call is refused as draining.
+/// Sends calls to the commit loop and awaits their replies. If the loop has ended, every call is refused as draining.
 #[derive(Clone)]
 pub(crate) struct CommitHandle {
     calls: mpsc::Sender<CommitCall>,
 }
 
 impl CommitHandle {
-    /// A handle, and the end at which the loop takes its calls.
+    /// A handle, and the receiving end of its calls.
     pub(crate) fn new() -> (Self, mpsc::Receiver<CommitCall>) {
         let (calls, called) = mpsc::channel();
         (Self { calls }, called)
     }
 
     pub(crate) async fn ask(&self, asking: AskCall) -> Result<AskOutcome, Refusal> {
-        call(&self.calls, |reply| CommitCall::Ask { asking: Box::new(asking), reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Ask { asking: Box::new(asking), reply }).await?
     }
 
     pub(crate) async fn answer(&self, answering: AnswerCall) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Answer { answering: Box::new(answering), reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Answer { answering: Box::new(answering), reply }).await?
     }
 
-    /// Takes back a task that has not been launched.
+    /// Withdraws a task that has not been launched.
     pub(crate) async fn withdraw(&self, task: TaskId, by: Text) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Withdraw { task, by, reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Withdraw { task, by, reply }).await?
     }
 
-    /// Has something entered into the register; what came of it, once that is durable.
-    pub(crate) async fn register(&self, wish: RegisterCommand) -> Result<RegisterReply, Refusal> {
-        call(&self.calls, |reply| CommitCall::Wish { wish, reply }).await?
+    /// Enters something into the register; returns the reply once that is durable.
+    pub(crate) async fn register(&self, command: RegisterCommand) -> Result<RegisterReply, Refusal> {
+        send_call(&self.calls, |reply| CommitCall::Register { command, reply }).await?
     }
 
-    /// Has something entered into the register, and does not wait for it.
-    pub(crate) fn register_later(&self, wish: RegisterCommand) {
+    /// Enters something into the register without waiting for it.
+    pub(crate) fn register_later(&self, command: RegisterCommand) {
         let (reply, _) = oneshot::channel();
-        let _ = self.calls.send(CommitCall::Wish { wish, reply });
+        let _ = self.calls.send(CommitCall::Register { command, reply });
     }
 
-    /// Looks something up in the register, as it is between two commits.
-    pub(crate) async fn read<T: Send + 'static>(
+    /// Reads the register between two commits.
+    pub(crate) async fn read_register<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Register) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let read = |reply: oneshot::Sender<T>| {
-            CommitCall::Read(Box::new(move |register: &Register| drop(reply.send(read(register)))))
+            CommitCall::ReadRegister(Box::new(move |register: &Register| drop(reply.send(read(register)))))
         };
-        call(&self.calls, read).await
+        send_call(&self.calls, read).await
     }
 
-    /// Reports what has happened. Without the loop nobody needs to know: the next daemon reads the same from the disk.
+    /// Reports an event. If the loop has ended, the event is lost: the next daemon finds the same facts on disk.
     pub(crate) fn send_event(&self, event: DeskEvent) {
-        let _ = self.calls.send(CommitCall::Tell(Box::new(event)));
+        let _ = self.calls.send(CommitCall::Event(Box::new(event)));
     }
 
     /// Decides about settled tasks or the daemon; returns once that is durable.
     pub(crate) async fn decide(&self, events: Vec<DeskEvent>) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Decide { events, reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Decide { events, reply }).await?
     }
 
-    /// As [`Self::decide`], for a thread outside the runtime.
+    /// Like [`Self::decide`], for a thread outside the runtime.
     pub(crate) fn decide_blocking(&self, events: Vec<DeskEvent>) -> Result<(), Refusal> {
         let (reply, written) = oneshot::channel();
-        self.calls.send(CommitCall::Decide { events, reply }).map_err(|_| gone())?;
-        written.blocking_recv().map_err(|_| gone())?
+        self.calls.send(CommitCall::Decide { events, reply }).map_err(|_| loop_ended())?;
+        written.blocking_recv().map_err(|_| loop_ended())?
     }
 
-    /// Hands over what was found when the world was looked at again for a task. False when the loop is gone.
+    /// Delivers the facts of a task that was prepared again. Returns false if the loop has ended.
     pub(crate) fn finish_preparing(
         &self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> bool {
         self.calls.send(CommitCall::Prepared { task, world, prepared: prepared.map(Box::new) }).is_ok()
     }
 
-    /// Gives up what others were let run before this moment and have not told the end of.
-    pub(crate) fn give_up(&self, before: Timestamp) {
-        let _ = self.calls.send(CommitCall::GiveUp { before });
+    /// Settles unreported tasks of agents that started before this time.
+    pub(crate) fn give_up_unreported(&self, before: Timestamp) {
+        let _ = self.calls.send(CommitCall::GiveUpUnreported { before });
     }
 
-    /// Moves what has been decided from the log into the database; whether all of it was moved.
+    /// Moves decisions from the write-ahead log into the database; returns whether all of them were moved.
     pub(crate) async fn checkpoint(&self) -> Result<bool, Refusal> {
-        call(&self.calls, |reply| CommitCall::Checkpoint { reply }).await?
+        send_call(&self.calls, |reply| CommitCall::Checkpoint { reply }).await?
     }
 
     /// Rebuilds the index over the decisions.
-    pub(crate) async fn rebuild(&self) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Rebuild { reply }).await?
+    pub(crate) async fn rebuild_index(&self) -> Result<(), Refusal> {
+        send_call(&self.calls, |reply| CommitCall::RebuildIndex { reply }).await?
     }
 
-    /// Waits until everything before this has been written; the launched tasks.
+    /// Waits until all earlier calls are committed; returns the launched tasks.
     pub(crate) async fn barrier(&self) -> Result<Vec<TaskId>, Refusal> {
-        call(&self.calls, |reply| CommitCall::Barrier { reply }).await
+        send_call(&self.calls, |reply| CommitCall::Barrier { reply }).await
     }
 
-    /// Ends the loop; returns when it has closed the ledger.
+    /// Ends the loop; returns once it has closed the ledger.
     pub(crate) async fn halt(&self) -> Result<(), Refusal> {
-        call(&self.calls, |reply| CommitCall::Halt { reply }).await
+        send_call(&self.calls, |reply| CommitCall::Halt { reply }).await
     }
 }
 
 /// Sends one call to a thread that serves calls, and awaits its reply.
-pub(crate) async fn call<C, T>(
+pub(crate) async fn send_call<C, T>(
     calls: &mpsc::Sender<C>,
     make: impl FnOnce(oneshot::Sender<T>) -> C,
 ) -> Result<T, Refusal> {
     let (reply, answer) = oneshot::channel();
-    calls.send(make(reply)).map_err(|_| gone())?;
-    answer.await.map_err(|_| gone())
+    calls.send(make(reply)).map_err(|_| loop_ended())?;
+    answer.await.map_err(|_| loop_ended())
 }
 
-fn gone() -> Refusal {
-    Refusal::new(RefusalCode::Draining, "the house is going down")
+fn loop_ended() -> Refusal {
+    Refusal::new(RefusalCode::Draining, "the daemon is stopping")
 }

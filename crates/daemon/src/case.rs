@@ -1,17 +1,17 @@
-//! A case: one request under judgement, with everything that a verdict on it depends on. Asking, showing a card and
-//! answering all judge through it, so that they cannot differ. Reads nothing but what it holds.
+//! A case: one request under judgement, with everything that its verdict depends on. Asking, showing a card and
+//! answering all judge through it, so they cannot differ. It reads nothing but its own fields.
 
-use crate::facts::{self, GateSettings, Prepared};
+use crate::facts::{self, GateSettings, PreparedRequest};
 use countersign_model::{Assessment, Grants, HomeKey, Mode, Request, Requester, Session, Timestamp};
 use countersign_policy::JudgeContext;
 use countersign_redact::{KnownSecrets, Mask};
 
-/// A request, and the moment at which it is judged.
+/// A request, with the settings, grants and time that it is judged by.
 #[derive(Clone, Copy)]
 pub(crate) struct Case<'a> {
     pub(crate) request: &'a Request,
-    /// The request as it stands in the world.
-    pub(crate) prepared: &'a Prepared,
+    /// The resolved request: its plan and the facts about its files.
+    pub(crate) prepared: &'a PreparedRequest,
     pub(crate) settings: &'a GateSettings,
     pub(crate) requester: &'a Requester,
     pub(crate) session: Option<&'a Session>,
@@ -20,13 +20,13 @@ pub(crate) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// The verdict. A decision takes it once, and everything that follows from the decision goes by that one.
+    /// The verdict. A decision takes it once, and everything that follows from the decision uses that one.
     pub(crate) fn assess(&self) -> Assessment {
         let Self { prepared, settings, grants, .. } = *self;
         countersign_policy::judge(&prepared.plan, &prepared.facts, &self.context(), &settings.rules, grants)
     }
 
-    /// What the verdict depends on beside the plan, the facts, the rules and the grants.
+    /// The inputs of the verdict besides the plan, the facts, the rules and the grants.
     pub(crate) fn context(&self) -> JudgeContext<'a> {
         let Self { request, prepared, settings, requester, session, now, .. } = *self;
         JudgeContext {
@@ -54,18 +54,18 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What takes the secrets of this request out of what is said about it.
+    /// The mask that redacts the secrets of this request.
     pub(crate) fn mask(&self) -> Mask {
         mask(&self.settings.key, self.prepared)
     }
 }
 
-/// The mask of a request: it knows what its environment and its words give away.
-pub(crate) fn mask(key: &HomeKey, prepared: &Prepared) -> Mask {
+/// The mask of a request: it knows the secrets in its environment and its words.
+pub(crate) fn mask(key: &HomeKey, prepared: &PreparedRequest) -> Mask {
     Mask::new(mask_key(key), KnownSecrets::from_task(&prepared.env, &prepared.argv))
 }
 
-/// One key for all that this home shows: what was read in one task can be named in the next.
+/// One key for the whole home: a masked secret has the same name in every task.
 pub(crate) fn mask_key(key: &HomeKey) -> countersign_model::Digest {
     key.digest("mask", &[b"house"])
 }

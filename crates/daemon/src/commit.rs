@@ -1,7 +1,8 @@
-//! Where the desk works: one thread that takes what comes, lets the desk decide, writes it down, and only then acts.
+//! The commit loop: one thread that receives calls, lets the desk decide, commits the decisions to the ledger, and only
+//! then acts on them.
 //!
-//! Group commit: everything that has come in by the time the thread gets to it shares one transaction and one sync.
-//! With many tasks under way it waits a moment for company; with few it does not.
+//! Group commit: all calls that have arrived when the thread is ready share one transaction and one sync. With more
+//! than a few tasks running, the thread waits briefly to batch more calls.
 
 mod decide;
 
@@ -9,7 +10,7 @@ use crate::{
     calls::{AskOutcome, CommitCall, CommitHandle, CommitReply},
     confine,
     desk::{Desk, DeskEvent, DeskStep, FactsAtLaunch, ShimLaunch},
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     moment::Moment,
     receipts::sealing::{LaunchSecrets, SealerHandle},
     register_command::{RegisterCommand, RegisterReply},
@@ -35,19 +36,19 @@ use std::{
 };
 use tokio::sync::{Notify, oneshot, watch};
 
-/// How long the office waits for company, for each task under way beyond the first few.
-const COMPANY_EACH: Duration = Duration::from_micros(500);
-const COMPANY_MOST: Duration = Duration::from_millis(4);
-const FEW: usize = 3;
-const BATCH: usize = 512;
-/// How long after a failed commit a settled task is written down again.
-const RETRY: Duration = Duration::from_secs(1);
-/// So many keys of requests that joined others are remembered.
-const MOST_JOINED: usize = 10_000;
+/// How long the loop waits to batch more calls, for each running task, and at most.
+const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(500);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(4);
+const TASKS_WITHOUT_BATCH_WAIT: usize = 3;
+const MAX_BATCH_CALLS: usize = 512;
+/// How long after a failed commit the loop tries again to record a settlement.
+const COMMIT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How many idempotency keys of requests that joined a waiting one are remembered.
+const MAX_JOINED_KEYS: usize = 10_000;
 /// How long an idempotency key is remembered.
-const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
+const IDEMPOTENCY_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// What the commit loop works with.
+/// Everything that a commit loop is made from.
 pub(crate) struct CommitParts {
     pub(crate) home: Home,
     pub(crate) users: Users,
@@ -55,43 +56,46 @@ pub(crate) struct CommitParts {
     pub(crate) ledger: Ledger,
     pub(crate) reader: LedgerReader,
     pub(crate) desk: Desk,
-    /// The handle to the loop, and the end of it at which calls arrive.
+    /// The handle to the loop, and the receiving end of its calls.
     pub(crate) handle: CommitHandle,
     pub(crate) calls: mpsc::Receiver<CommitCall>,
     pub(crate) views: ViewSenders,
     pub(crate) pool: Arc<ShimPool>,
     pub(crate) registry: Arc<ShimRegistry>,
-    /// Who publishes and who seals what has settled, and what tasks are given, for the latter.
+    /// The threads that publish and seal settled tasks, and the secrets that the sealer redacts.
     pub(crate) publisher: mpsc::Sender<TaskId>,
     pub(crate) sealer: SealerHandle,
-    pub(crate) given: LaunchSecrets,
-    /// Rung when something in the ledger does not read.
-    pub(crate) suspected: Arc<Notify>,
+    pub(crate) launch_secrets: LaunchSecrets,
+    /// Notified when the ledger cannot be read.
+    pub(crate) ledger_damage: Arc<Notify>,
 }
 
-/// What the commit loop shows of its state to everybody else, as of its last commit.
+/// The state of the commit loop that others may read, as of its last commit.
 #[derive(Clone)]
 pub(crate) struct CommittedViews {
-    /// The tasks that wait for a slot, first come first.
-    pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
+    /// The tasks that wait for a slot, in order.
+    pub(crate) queue: watch::Receiver<Arc<Vec<TaskId>>>,
     /// Sessions and credentials.
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    /// How many decisions there are.
-    pub(crate) head: watch::Receiver<i64>,
+    /// The number of decisions in the ledger.
+    pub(crate) decision_count: watch::Receiver<i64>,
 }
 
 pub(crate) struct ViewSenders {
-    line: watch::Sender<Arc<Vec<TaskId>>>,
+    queue: watch::Sender<Arc<Vec<TaskId>>>,
     roster: watch::Sender<Arc<Roster>>,
-    head: watch::Sender<i64>,
+    decision_count: watch::Sender<i64>,
 }
 
 impl CommittedViews {
-    pub(crate) fn of(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
-        let (line, in_line) = watch::channel(Arc::new(desk.line()));
-        let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
-        let (head, read_to) = watch::channel(ledger.last());
-        (ViewSenders { line, roster, head }, Self { line: in_line, roster: known, head: read_to })
+    pub(crate) fn from_desk(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
+        let (queue, queue_view) = watch::channel(Arc::new(desk.queue()));
+        let (roster, roster_view) = watch::channel(Arc::new(desk.register.roster.clone()));
+        let (decision_count, decision_count_view) = watch::channel(ledger.last());
+        (
+            ViewSenders { queue, roster, decision_count },
+            Self { queue: queue_view, roster: roster_view, decision_count: decision_count_view },
+        )
     }
 }
 
@@ -106,25 +110,25 @@ pub(crate) struct CommitLoop {
     calls: mpsc::Receiver<CommitCall>,
     mint: IdMint,
     views: ViewSenders,
-    /// Whether tasks that were in line may go.
+    /// Whether requests are accepted and queued tasks may start.
     serving: bool,
-    /// Who looks at the world for those who have room, and for whom that is being done.
-    look: mpsc::Sender<TaskId>,
-    looking: HashSet<TaskId>,
-    /// Tasks that have settled and may have something to publish.
+    /// The thread that prepares waiting tasks again, and the tasks that it is working on.
+    preparer: mpsc::Sender<TaskId>,
+    preparing: HashSet<TaskId>,
+    /// Receives settled tasks, whose output may be published to a workspace.
     publisher: mpsc::Sender<TaskId>,
-    /// The same, for those who make out receipts.
+    /// Receives settled tasks, which need a receipt.
     sealer: SealerHandle,
-    /// What tasks are given, for them.
-    given: LaunchSecrets,
-    /// Settlements that could not be written yet.
-    unwritten: Vec<DeskEvent>,
-    /// Idempotency keys of the batch that is being worked on.
+    /// The secrets that launched tasks were given, for the sealer.
+    launch_secrets: LaunchSecrets,
+    /// Events that could not be committed yet.
+    uncommitted: Vec<DeskEvent>,
+    /// Idempotency keys of the current batch.
     fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
-    /// Keys of requests that joined one that waited: they are in no record of their own, and go with the daemon.
-    joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, Timestamp)>,
-    /// Rung when something in the ledger does not read.
-    suspected: Arc<Notify>,
+    /// Keys of requests that joined a waiting one. They have no record of their own and are lost when the daemon stops.
+    joined_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency, Timestamp)>,
+    /// Notified when the ledger cannot be read.
+    ledger_damage: Arc<Notify>,
 }
 
 /// Why a task that was permitted did not start.
@@ -132,18 +136,18 @@ pub(crate) struct CommitLoop {
 enum LaunchFailure {
     #[error(transparent)]
     NoProgram(#[from] facts::NoSuchProgram),
-    #[error("the file cannot be placed")]
+    #[error("the path of the file cannot be resolved")]
     NoPlace,
-    #[error("the task is over")]
+    #[error("the task has ended")]
     Over,
     #[error(transparent)]
     Unpermitted(#[from] OrderError),
-    #[error("the supervisor did not take its order: {0}")]
+    #[error("the supervisor did not accept its order: {0}")]
     NotTaken(std::io::Error),
 }
 
 impl LaunchFailure {
-    /// As a shell would say it.
+    /// The exit code that a shell would give.
     fn exit_code(&self) -> i32 {
         match self {
             Self::NoProgram(_) => 127,
@@ -152,23 +156,23 @@ impl LaunchFailure {
     }
 }
 
-/// Work that waits for the commit.
+/// A step of the desk, and what to do when it is committed.
 struct PendingReplies {
     step: DeskStep,
-    /// What would be launched, and what it would run in.
-    prepared: Option<(Prepared, Request, Sandbox)>,
+    /// The request that would be launched, and its sandbox.
+    prepared: Option<(PreparedRequest, Request, Sandbox)>,
     idle_shim: Option<IdleShim>,
-    done: Done,
+    after_commit: AfterCommit,
 }
 
 impl PendingReplies {
-    /// A step that launches nothing.
-    fn of(step: DeskStep, done: Done) -> Self {
-        Self { step, prepared: None, idle_shim: None, done }
+    /// For a step that launches nothing.
+    fn without_launch(step: DeskStep, after_commit: AfterCommit) -> Self {
+        Self { step, prepared: None, idle_shim: None, after_commit }
     }
 }
 
-/// What one batch of calls has come to so far.
+/// What one batch of calls has led to so far.
 #[derive(Default)]
 struct CommitBatch {
     pending: Vec<PendingReplies>,
@@ -177,22 +181,22 @@ struct CommitBatch {
     halt: Option<oneshot::Sender<()>>,
 }
 
-enum Done {
+enum AfterCommit {
     Asked(CommitReply<AskOutcome>, AskOutcome),
     Replayed(CommitReply<AskOutcome>, Result<AskOutcome, Refusal>),
-    /// With what the desk refused, if it did: also told after the commit, when what it collided with can be read.
+    /// With the desk's refusal, if it refused. Sent after the commit, when the caller can read what it conflicts with.
     Plain(CommitReply<()>, Result<(), Refusal>),
-    Kept(CommitReply<RegisterReply>, Result<RegisterReply, Refusal>),
-    /// Tried again when the ledger would not take it.
-    Told(Option<DeskEvent>),
+    Registered(CommitReply<RegisterReply>, Result<RegisterReply, Refusal>),
+    /// Nobody waits for a reply. The event is tried again if the commit fails.
+    Event(Option<DeskEvent>),
 }
 
 impl CommitLoop {
-    /// A loop that serves nobody before it is told that the daemon runs.
+    /// A loop that accepts no requests until the daemon state is `Running`.
     pub(crate) fn new(parts: CommitParts) -> std::io::Result<Self> {
         let CommitParts { home, users, gate, ledger, reader, desk, handle, calls, views, .. } = parts;
         Ok(Self {
-            look: looker(home.clone(), gate.key.clone(), users, handle)?,
+            preparer: spawn_preparer(home.clone(), gate.key.clone(), users, handle)?,
             home,
             gate,
             ledger,
@@ -204,14 +208,14 @@ impl CommitLoop {
             mint: IdMint::default(),
             views,
             serving: false,
-            looking: HashSet::new(),
+            preparing: HashSet::new(),
             publisher: parts.publisher,
             sealer: parts.sealer,
-            given: parts.given,
-            unwritten: Vec::new(),
+            launch_secrets: parts.launch_secrets,
+            uncommitted: Vec::new(),
             fresh_keys: HashMap::new(),
-            joined: HashMap::new(),
-            suspected: parts.suspected,
+            joined_keys: HashMap::new(),
+            ledger_damage: parts.ledger_damage,
         })
     }
 
@@ -219,19 +223,19 @@ impl CommitLoop {
         let mut halted = None;
         while halted.is_none() {
             let mut batch = Vec::new();
-            // Somebody who has room and could not go is tried again, also when nobody calls.
-            let stuck = self.serving && self.desk.ready().iter().any(|task| !self.looking.contains(task));
-            if self.unwritten.is_empty() && !stuck {
+            // A task that has a slot but could not start is tried again, even if no call arrives.
+            let stuck = self.serving && self.desk.ready_tasks().iter().any(|task| !self.preparing.contains(task));
+            if self.uncommitted.is_empty() && !stuck {
                 match self.calls.recv() {
                     Ok(call) => batch.push(call),
                     Err(_) => return,
                 }
             } else {
-                batch.extend(self.calls.recv_timeout(RETRY).ok());
-                batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Box::new).map(CommitCall::Tell));
+                batch.extend(self.calls.recv_timeout(COMMIT_RETRY_INTERVAL).ok());
+                batch.extend(std::mem::take(&mut self.uncommitted).into_iter().map(Box::new).map(CommitCall::Event));
             }
-            self.wait_for_company(&mut batch);
-            halted = self.work(batch);
+            self.fill_batch(&mut batch);
+            halted = self.process_batch(batch);
         }
         if let Err(e) = self.ledger.checkpoint() {
             crate::log!("the ledger was not checkpointed: {e}");
@@ -243,11 +247,11 @@ impl CommitLoop {
         }
     }
 
-    fn wait_for_company(&self, batch: &mut Vec<CommitCall>) {
-        let busy = self.desk.busy();
-        if busy > FEW {
-            let until = clock::steady() + (COMPANY_EACH * u32::try_from(busy).unwrap_or(8)).min(COMPANY_MOST);
-            while batch.len() < BATCH.min(busy) {
+    fn fill_batch(&self, batch: &mut Vec<CommitCall>) {
+        let busy = self.desk.running_count();
+        if busy > TASKS_WITHOUT_BATCH_WAIT {
+            let until = clock::steady() + (BATCH_WAIT_PER_TASK * u32::try_from(busy).unwrap_or(8)).min(MAX_BATCH_WAIT);
+            while batch.len() < MAX_BATCH_CALLS.min(busy) {
                 let left = until.saturating_duration_since(clock::steady());
                 match self.calls.recv_timeout(left) {
                     Ok(call) => batch.push(call),
@@ -255,50 +259,50 @@ impl CommitLoop {
                 }
             }
         }
-        while batch.len() < BATCH
+        while batch.len() < MAX_BATCH_CALLS
             && let Ok(call) = self.calls.try_recv()
         {
             batch.push(call);
         }
     }
 
-    /// Decides about a batch, commits it, and acts on it. Gives the reply to a halt, if one was called.
-    fn work(&mut self, calls: Vec<CommitCall>) -> Option<oneshot::Sender<()>> {
+    /// Decides about a batch, commits it and acts on it. Returns the reply to a halt, if the batch contains one.
+    fn process_batch(&mut self, calls: Vec<CommitCall>) -> Option<oneshot::Sender<()>> {
         let mut batch = CommitBatch::default();
         for call in calls {
-            self.take(call, &mut batch);
+            self.handle_call(call, &mut batch);
         }
         self.commit(batch.pending);
-        self.look_for_the_next();
-        self.show_the_line();
+        self.prepare_ready_tasks();
+        self.publish_queue();
         for reply in batch.checkpoints {
             let _ = reply.send(self.ledger.checkpoint().map_err(|e| ledger_refusal(&e)));
         }
         for barrier in batch.barriers {
-            let _ = barrier.send(self.desk.launched());
+            let _ = barrier.send(self.desk.launched_tasks());
         }
         batch.halt
     }
 
-    fn take(&mut self, call: CommitCall, batch: &mut CommitBatch) {
+    fn handle_call(&mut self, call: CommitCall, batch: &mut CommitBatch) {
         let pending = &mut batch.pending;
         match call {
-            // Whoever was let in before the daemon began to go down comes too late here.
-            CommitCall::Ask { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
-            CommitCall::Answer { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
-            CommitCall::Wish { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            // These calls were accepted before the daemon began to stop.
+            CommitCall::Ask { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
+            CommitCall::Answer { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
+            CommitCall::Register { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
             CommitCall::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
             CommitCall::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
             CommitCall::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
             CommitCall::Decide { events, reply } => pending.push(self.decide(events, reply)),
-            CommitCall::Wish { wish, reply } => pending.push(self.decide_register(wish, reply)),
-            CommitCall::Tell(event) => pending.extend(self.decide_event(*event)),
+            CommitCall::Register { command, reply } => pending.push(self.decide_register(command, reply)),
+            CommitCall::Event(event) => pending.extend(self.decide_event(*event)),
             CommitCall::Prepared { task, world, prepared } => {
                 pending.extend(self.on_prepared(task, world, prepared.map(|l| *l)))
             }
-            CommitCall::GiveUp { before } => pending.extend(self.give_up(before)),
-            CommitCall::Read(read) => read(&self.desk.register),
-            CommitCall::Rebuild { reply } => {
+            CommitCall::GiveUpUnreported { before } => pending.extend(self.give_up_unreported(before)),
+            CommitCall::ReadRegister(read) => read(&self.desk.register),
+            CommitCall::RebuildIndex { reply } => {
                 let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
             }
             CommitCall::Checkpoint { reply } => batch.checkpoints.push(reply),
@@ -309,66 +313,72 @@ impl CommitLoop {
 
     fn withdraw(&mut self, task: TaskId, by: Text, reply: CommitReply<()>) -> PendingReplies {
         match self.step(DeskEvent::Withdrawn { task, by }) {
-            Ok(step) => PendingReplies::of(step, Done::Plain(reply, Ok(()))),
-            Err(refusal) => PendingReplies::of(DeskStep::default(), Done::Plain(reply, Err(refusal))),
+            Ok(step) => PendingReplies::without_launch(step, AfterCommit::Plain(reply, Ok(()))),
+            Err(refusal) => {
+                PendingReplies::without_launch(DeskStep::default(), AfterCommit::Plain(reply, Err(refusal)))
+            }
         }
     }
 
-    /// All of these events, as far as the desk accepts them; the reply tells the last refusal.
+    /// Decides about all of these events that the desk accepts. The reply is the last refusal, if there was one.
     fn decide(&mut self, events: Vec<DeskEvent>, reply: CommitReply<()>) -> PendingReplies {
-        let (mut all, mut told) = (DeskStep::default(), Ok(()));
+        let (mut all, mut result) = (DeskStep::default(), Ok(()));
         for event in events {
             match self.step(event) {
                 Ok(step) => all.decisions.extend(step.decisions),
-                Err(refusal) => told = Err(refusal),
+                Err(refusal) => result = Err(refusal),
             }
         }
-        PendingReplies::of(all, Done::Plain(reply, told))
+        PendingReplies::without_launch(all, AfterCommit::Plain(reply, result))
     }
 
-    fn decide_register(&mut self, wish: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
-        match self.step(DeskEvent::Wished(wish)) {
+    fn decide_register(&mut self, command: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
+        match self.step(DeskEvent::RegisterCommand(command)) {
             Ok(mut step) => {
-                let kept = step.kept.take().unwrap_or(RegisterReply::Nothing);
-                PendingReplies::of(step, Done::Kept(reply, Ok(kept)))
+                let register_reply = step.register_reply.take().unwrap_or(RegisterReply::Nothing);
+                PendingReplies::without_launch(step, AfterCommit::Registered(reply, Ok(register_reply)))
             }
-            Err(refusal) => PendingReplies::of(DeskStep::default(), Done::Kept(reply, Err(refusal))),
+            Err(refusal) => {
+                PendingReplies::without_launch(DeskStep::default(), AfterCommit::Registered(reply, Err(refusal)))
+            }
         }
     }
 
-    /// Something has happened; nobody waits for what the desk says to it.
+    /// Decides about an event that nobody waits for.
     fn decide_event(&mut self, event: DeskEvent) -> Option<PendingReplies> {
-        if let DeskEvent::House { state, .. } = &event {
+        if let DeskEvent::DaemonState { state, .. } = &event {
             self.serving = *state == DaemonState::Running;
-            // What was granted just before the last daemon ended may cover some who wait.
-            let waiting = if self.serving { self.desk.waiting_for_a_person() } else { Vec::new() };
-            waiting.into_iter().for_each(|task| self.look_at(task));
+            // A grant that was saved just before the previous daemon ended may cover a waiting task.
+            let waiting = if self.serving { self.desk.tasks_awaiting_approval() } else { Vec::new() };
+            for task in waiting {
+                self.prepare_task(task);
+            }
         }
-        let again = retold(&event);
-        Some(PendingReplies::of(self.step(event).ok()?, Done::Told(again)))
+        let again = copy_reported_fact(&event);
+        Some(PendingReplies::without_launch(self.step(event).ok()?, AfterCommit::Event(again)))
     }
 
-    /// The world has been looked at for a task that waits, for a person or for a slot.
+    /// A task that waits, for an approval or for a slot, has been prepared again.
     fn on_prepared(
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> Option<PendingReplies> {
-        self.looking.remove(&task);
-        if self.desk.question(task).is_some() {
+        self.preparing.remove(&task);
+        if self.desk.pending_question(task).is_some() {
             self.release(task, world, prepared)
         } else {
             self.fill_slot(task, world, prepared)
         }
     }
 
-    fn give_up(&mut self, before: Timestamp) -> Vec<PendingReplies> {
+    fn give_up_unreported(&mut self, before: Timestamp) -> Vec<PendingReplies> {
         let mut pending = Vec::new();
-        for task in self.desk.never_told(before) {
-            let outcome = Outcome::Lost { why: Text::from_static("nobody said how it ended") };
-            let step = self.step(DeskEvent::Told { task, outcome }).ok();
-            pending.extend(step.map(|step| PendingReplies::of(step, Done::Told(None))));
+        for task in self.desk.unreported_before(before) {
+            let outcome = Outcome::Lost { why: Text::from_static("the outcome was never reported") };
+            let step = self.step(DeskEvent::OutcomeReported { task, outcome }).ok();
+            pending.extend(step.map(|step| PendingReplies::without_launch(step, AfterCommit::Event(None))));
         }
         pending
     }
@@ -379,35 +389,35 @@ impl CommitLoop {
         let written = if entries.is_empty() { Ok(()) } else { self.ledger.commit(&entries) };
         self.fresh_keys.clear();
         if let Err(e) = written {
-            self.not_written(pending, &e);
+            self.undo_failed_commit(pending, &e);
             self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
             return;
         }
-        // Who arrives next must be known by what is written now.
+        // The next caller must be recognised by what is committed now.
         if entries.iter().any(|e| matches!(e.decision, Decision::Entered(_))) {
             self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
         }
         pending.into_iter().for_each(|p| self.act(p));
         if !entries.is_empty() {
-            self.views.head.send_replace(self.ledger.last());
+            self.views.decision_count.send_replace(self.ledger.last());
         }
     }
 
-    fn show_the_line(&self) {
-        let line = self.desk.line();
-        self.views.line.send_if_modified(|old| {
-            let moved = **old != line;
-            if moved {
-                *old = Arc::new(line);
+    fn publish_queue(&self) {
+        let queue = self.desk.queue();
+        self.views.queue.send_if_modified(|old| {
+            let changed = **old != queue;
+            if changed {
+                *old = Arc::new(queue);
             }
-            moved
+            changed
         });
     }
 
-    /// Has the world looked at for a task, apart.
-    fn look_at(&mut self, task: TaskId) {
-        if self.looking.insert(task) && self.look.send(task).is_err() {
-            self.looking.remove(&task);
+    /// Has a task prepared again, on the preparing thread.
+    fn prepare_task(&mut self, task: TaskId) {
+        if self.preparing.insert(task) && self.preparer.send(task).is_err() {
+            self.preparing.remove(&task);
         }
     }
 
@@ -416,15 +426,15 @@ impl CommitLoop {
         self.desk.step(Moment { at: clock::now(), random, mint: &mut self.mint }, event)
     }
 
-    /// The decisions are durable: now do what follows from them.
+    /// Acts on a step whose decisions are durable.
     fn act(&mut self, pending: PendingReplies) {
-        let PendingReplies { step, prepared, idle_shim, done } = pending;
+        let PendingReplies { step, prepared, idle_shim, after_commit } = pending;
         match (step.launch, prepared, idle_shim) {
             (Some(launch), Some(prepared), Some(idle_shim)) => self.hand_over(launch, prepared, idle_shim),
             (launch, _, idle_shim) => {
                 self.give_back(idle_shim);
                 if let Some(ShimLaunch { permit, .. }) = launch {
-                    let error = Text::from_static("the waiting request is gone");
+                    let error = Text::from_static("the stored request is missing");
                     self.registry.send_event(DeskEvent::NotStarted {
                         task: permit.task,
                         error,
@@ -434,30 +444,30 @@ impl CommitLoop {
                 }
             }
         }
-        step.release.into_iter().for_each(|task| self.look_at(task));
-        if let Some(task) = step.forget
+        step.may_release.into_iter().for_each(|task| self.prepare_task(task));
+        if let Some(task) = step.drop_request
             && let Err(e) = waiting::forget(&self.home, task)
         {
-            crate::log!("{task}: its waiting request could not be deleted: {e}");
+            crate::log!("{task}: its stored request could not be deleted: {e}");
         }
         step.decisions.iter().for_each(|entry| self.announce(entry));
-        match done {
-            Done::Asked(reply, asked) => drop(reply.send(Ok(asked))),
-            Done::Replayed(reply, earlier) => drop(reply.send(earlier)),
-            Done::Plain(reply, told) => drop(reply.send(told)),
-            Done::Kept(reply, told) => drop(reply.send(told)),
-            Done::Told(_) => {}
+        match after_commit {
+            AfterCommit::Asked(reply, asked) => drop(reply.send(Ok(asked))),
+            AfterCommit::Replayed(reply, earlier) => drop(reply.send(earlier)),
+            AfterCommit::Plain(reply, result) => drop(reply.send(result)),
+            AfterCommit::Registered(reply, result) => drop(reply.send(result)),
+            AfterCommit::Event(_) => {}
         }
     }
 
-    /// Gives a shim its order. A task that cannot be started settles as that.
+    /// Gives a shim its order. A task that cannot be started settles as failed.
     fn hand_over(
         &self,
         launch: ShimLaunch,
-        (prepared, request, sandbox): (Prepared, Request, Sandbox),
+        (prepared, request, sandbox): (PreparedRequest, Request, Sandbox),
         idle_shim: IdleShim,
     ) {
-        crash::point("office.before_hand_over");
+        crash::point("commit.before_hand_over");
         let (task, pid) = (launch.permit.task, idle_shim.pid());
         self.registry.remember_shim(task, pid);
         let taken = self
@@ -470,7 +480,7 @@ impl CommitLoop {
                 self.registry.send_event(DeskEvent::NotStarted { task, error, code, recovered: false });
             }
         }
-        crash::point("office.after_hand_over");
+        crash::point("commit.after_hand_over");
     }
 
     fn give_back(&self, idle_shim: Option<IdleShim>) {
@@ -479,25 +489,25 @@ impl CommitLoop {
         }
     }
 
-    /// Tells those who follow a task of a decision about it, and has a settled one published and sealed.
+    /// Notifies the followers of a task of a decision about it, and has a settled task published and sealed.
     fn announce(&self, entry: &LedgerEntry) {
         let Some(task) = entry.task else { return };
-        let rings = match entry.decision {
+        let notification = match entry.decision {
             Decision::Settled { .. } => Notification::Settled,
             Decision::Sealed(_) => Notification::Last,
             _ => Notification::More,
         };
-        self.registry.notify(task, rings);
-        if rings == Notification::Settled {
+        self.registry.notify(task, notification);
+        if notification == Notification::Settled {
             let _ = self.publisher.send(task);
-            self.sealer.seal(task);
+            self.sealer.queue_task(task);
         }
     }
 
     fn order(
         &self,
         launch: ShimLaunch,
-        prepared: Prepared,
+        prepared: PreparedRequest,
         request: &Request,
         sandbox: Sandbox,
     ) -> Result<Order, LaunchFailure> {
@@ -516,11 +526,11 @@ impl CommitLoop {
         let (mut env, mut exposure, mut limits) = (prepared.env, prepared.exposure, request.limits);
         if launch.permit.confinement == Confinement::ReadOnly {
             let asked = matches!(launch.permit.by, DecidedBy::Person { .. });
-            confine::base_only(request, asked, &prepared.home, &mut env, &mut exposure);
-            confine::budget(&mut limits);
+            confine::reduce_environment(request, asked, &prepared.home, &mut env, &mut exposure);
+            confine::limit_read_only(&mut limits);
         }
         if launch.permit.confinement != Confinement::ReadOnly && builtin.is_none() {
-            self.given.remember(task, &env, &exec.argv);
+            self.launch_secrets.remember(task, &env, &exec.argv);
         }
         env.push((countersign_model::MARKER.to_owned(), task.to_string()));
         let what = ResolvedRequest {
@@ -539,13 +549,13 @@ impl CommitLoop {
             tell_directory: request.args.tell_directory
                 && request.args.command.is_some()
                 && request.mode == Mode::Pipes,
-            rows: request.args.rows.unwrap_or(facts::ROWS),
-            cols: request.args.cols.unwrap_or(facts::COLS),
+            rows: request.args.rows.unwrap_or(facts::DEFAULT_ROWS),
+            cols: request.args.cols.unwrap_or(facts::DEFAULT_COLS),
             task_dir: self.home.task_dir(task).to_string_lossy().into_owned(),
             run_dir: self.home.run().to_string_lossy().into_owned(),
             first_seq: launch.first_seq,
             prologue_head: launch.prologue_head,
-            secret: crate::shims::registry::secret(&self.gate.key, task),
+            secret: crate::shims::registry::shim_secret(&self.gate.key, task),
             mask_key: crate::case::mask_key(&self.gate.key),
             redaction: self.gate.redaction.clone(),
             sandbox: sandbox_spec,
@@ -554,43 +564,48 @@ impl CommitLoop {
         Ok(Order::under(launch.permit, what)?)
     }
 
-    /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.
-    fn not_written(&mut self, pending: Vec<PendingReplies>, error: &LedgerError) {
-        crate::log!("a commit failed, nothing of it was done: {error}");
+    /// A commit failed: nothing was decided, so nothing is done. Events that report facts are tried again.
+    fn undo_failed_commit(&mut self, pending: Vec<PendingReplies>, error: &LedgerError) {
+        crate::log!("a commit failed and was rolled back: {error}");
         if error.is_damage() {
-            self.suspected.notify_one();
+            self.ledger_damage.notify_one();
         }
         for p in pending {
             self.give_back(p.idle_shim);
-            match p.done {
-                Done::Asked(reply, asked) => {
+            match p.after_commit {
+                AfterCommit::Asked(reply, asked) => {
                     let _ = waiting::forget(&self.home, asked.task);
                     let _ = reply.send(Err(ledger_refusal(error)));
                 }
-                Done::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
-                Done::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
-                Done::Kept(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
-                Done::Told(again) => self.unwritten.extend(again),
+                AfterCommit::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
+                AfterCommit::Plain(reply, result) => drop(reply.send(result.and(Err(ledger_refusal(error))))),
+                AfterCommit::Registered(reply, result) => drop(reply.send(result.and(Err(ledger_refusal(error))))),
+                AfterCommit::Event(again) => self.uncommitted.extend(again),
             }
         }
         match Desk::restore(&self.reader, self.desk.caps(), self.desk.policy) {
             Ok(desk) => self.desk = desk,
-            Err(e) => crate::log!("the ledger cannot be read back: {e}"),
+            Err(e) => crate::log!("the desk cannot be restored from the ledger: {e}"),
         }
     }
 }
 
-fn going_down() -> Refusal {
-    Refusal::new(RefusalCode::Draining, "the house is going down and takes nothing new")
-        .hint("what waits goes on waiting; ask again when it is up")
+fn draining_refusal() -> Refusal {
+    Refusal::new(RefusalCode::Draining, "the daemon is stopping and accepts no new requests")
+        .hint("pending approvals and queued tasks stay; try again when the daemon runs")
 }
 
-/// A thread that looks at the world for tasks that have room, and tells the office.
-fn looker(home: Home, key: HomeKey, users: Users, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
+/// Starts the thread that prepares waiting tasks again and reports to the commit loop.
+fn spawn_preparer(
+    home: Home,
+    key: HomeKey,
+    users: Users,
+    commit: CommitHandle,
+) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
-    std::thread::Builder::new().name("look".into()).spawn(move || {
+    std::thread::Builder::new().name("prepare".into()).spawn(move || {
         for task in tasks {
-            // A request that cannot be read any more is not run: the desk settles it as one that could not be started.
+            // A request that cannot be read is not run: the desk settles its task as one that could not be started.
             let (world, prepared) = facts::prepare_again(&home, &key, &users, task).unwrap_or_else(|refusal| {
                 crate::log!("{task}: {refusal}");
                 (FactsAtLaunch::Same, None)
@@ -603,8 +618,8 @@ fn looker(home: Home, key: HomeKey, users: Users, commit: CommitHandle) -> std::
     Ok(send)
 }
 
-/// An event that reports what has happened anyway must be told until it is written.
-fn retold(event: &DeskEvent) -> Option<DeskEvent> {
+/// A copy of an event that reports a fact: the loop must repeat it until it is recorded.
+fn copy_reported_fact(event: &DeskEvent) -> Option<DeskEvent> {
     match event {
         DeskEvent::Closed { task, closing, recovered } => {
             Some(DeskEvent::Closed { task: *task, closing: closing.clone(), recovered: *recovered })
@@ -620,32 +635,31 @@ fn retold(event: &DeskEvent) -> Option<DeskEvent> {
             next_seq: *next_seq,
             recovered: *recovered,
         }),
-        DeskEvent::Told { task, outcome } => Some(DeskEvent::Told { task: *task, outcome: outcome.clone() }),
+        DeskEvent::OutcomeReported { task, outcome } => {
+            Some(DeskEvent::OutcomeReported { task: *task, outcome: outcome.clone() })
+        }
         DeskEvent::Asked(_)
         | DeskEvent::Unredeemed { .. }
         | DeskEvent::Observed { .. }
         | DeskEvent::Answered(_)
-        | DeskEvent::Slot { .. }
+        | DeskEvent::SlotFree { .. }
         | DeskEvent::Covered { .. }
-        | DeskEvent::Wished(_)
+        | DeskEvent::RegisterCommand(_)
         | DeskEvent::Withdrawn { .. }
         | DeskEvent::Expired { .. }
         | DeskEvent::Sealed { .. }
         | DeskEvent::Shutdown(_)
         | DeskEvent::Key(_)
-        | DeskEvent::House { .. } => None,
+        | DeskEvent::DaemonState { .. } => None,
     }
 }
 
 fn ledger_refusal(error: &LedgerError) -> Refusal {
     Refusal::new(RefusalCode::LedgerUnavailable, format!("{error}"))
-        .hint("nothing was started; look at the disk below the house's home and ask again")
+        .hint("nothing was started; check the disk that holds the home, then try again")
 }
 
 fn no_shim(pool: &ShimPool, error: &std::io::Error) -> Refusal {
-    Refusal::new(
-        RefusalCode::Internal,
-        format!("the supervisor {} could not be started: {error}", pool.path().display()),
-    )
-    .hint("csn-shim must lie beside csn; `cargo xtask build` puts it there")
+    Refusal::new(RefusalCode::Internal, format!("the supervisor {} cannot be started: {error}", pool.path().display()))
+        .hint("csn-shim must be in the same directory as csn; `cargo xtask build` puts it there")
 }

@@ -1,5 +1,5 @@
-//! The daemon's reserve of descriptors: with none left it still lets its owner in, tells who asks, and says what is
-//! wrong.
+//! The daemon's reserve of file descriptors. When none are left, the daemon can still accept its owner, recognise the
+//! caller and report the problem.
 
 use countersign_model::{Refusal, RefusalCode};
 use rustix::{fd::OwnedFd, io::Errno};
@@ -9,26 +9,26 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// How many are kept.
-const RESERVE: usize = 16;
-/// How many one visitor takes: the connection, what pins its process, and a file or two to read.
-const LOAN: usize = 4;
+/// How many descriptors the reserve holds.
+const RESERVED_DESCRIPTORS: usize = 16;
+/// How many descriptors one caller needs: the connection, the pidfd of its process, and a file or two to read.
+const DESCRIPTORS_PER_LOAN: usize = 4;
 
-/// The kernel has no descriptor left, for this process or at all.
+/// The kernel has no file descriptor left, for this process or for the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("out of descriptors")]
 pub(crate) struct OutOfDescriptors;
 
 impl OutOfDescriptors {
-    /// Whether this is what went wrong.
-    pub(crate) fn is_it(e: &io::Error) -> bool {
+    /// Whether this error is the reason.
+    pub(crate) fn matches(e: &io::Error) -> bool {
         matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE))
     }
 }
 
 impl From<OutOfDescriptors> for Refusal {
     fn from(_: OutOfDescriptors) -> Self {
-        Refusal::new(RefusalCode::OutOfDescriptors, "the daemon is out of descriptors").hint(
+        Refusal::new(RefusalCode::OutOfDescriptors, "the daemon has no file descriptors left").hint(
             "close connections that follow events or tasks, or start the daemon with a higher limit (ulimit -n, LimitNOFILE=)",
         )
     }
@@ -36,10 +36,10 @@ impl From<OutOfDescriptors> for Refusal {
 
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorReserve {
-    kept: Mutex<Vec<OwnedFd>>,
+    reserved: Mutex<Vec<OwnedFd>>,
 }
 
-/// Descriptors that were let go of for one visitor; the reserve is filled again when this is dropped.
+/// Descriptors that the reserve released for one caller. Dropping the loan fills the reserve again.
 #[derive(Debug)]
 pub(crate) struct DescriptorLoan(Arc<DescriptorReserve>);
 
@@ -50,33 +50,33 @@ impl DescriptorReserve {
         descriptors
     }
 
-    /// Keeps as many as it should, if there are any to be had.
+    /// Fills the reserve as far as descriptors are available.
     pub(crate) fn fill(&self) {
-        let mut kept = crate::lock(&self.kept);
-        while kept.len() < RESERVE
+        let mut reserved = crate::lock(&self.reserved);
+        while reserved.len() < RESERVED_DESCRIPTORS
             && let Ok(file) = File::open("/dev/null")
         {
-            kept.push(file.into());
+            reserved.push(file.into());
         }
     }
 
-    /// Lets go of some for a visitor. None when nothing is left of the reserve.
+    /// Releases descriptors for a caller. None if the reserve is used up.
     pub(crate) fn lend(self: &Arc<Self>) -> Option<DescriptorLoan> {
-        let mut kept = crate::lock(&self.kept);
-        let left = kept.len().checked_sub(LOAN)?;
-        kept.truncate(left);
+        let mut reserved = crate::lock(&self.reserved);
+        let left = reserved.len().checked_sub(DESCRIPTORS_PER_LOAN)?;
+        reserved.truncate(left);
         Some(DescriptorLoan(Arc::clone(self)))
     }
 
-    /// Does something that needs descriptors for a moment, with some of the reserve if there are no others.
-    pub(crate) fn with<T>(
+    /// Runs `look`, and again with descriptors of the reserve if there were no others.
+    pub(crate) fn with_reserve<T>(
         self: &Arc<Self>,
-        mut look: impl FnMut() -> Result<T, OutOfDescriptors>,
+        mut work: impl FnMut() -> Result<T, OutOfDescriptors>,
     ) -> Result<T, OutOfDescriptors> {
-        match look() {
+        match work() {
             Err(OutOfDescriptors) => {
                 let _loan = self.lend().ok_or(OutOfDescriptors)?;
-                look()
+                work()
             }
             prepared => prepared,
         }
@@ -84,10 +84,10 @@ impl DescriptorReserve {
 }
 
 impl DescriptorLoan {
-    /// Whether there are descriptors enough to have the whole reserve back already.
+    /// Whether enough descriptors are free again to fill the whole reserve.
     pub(crate) fn is_repaid(&self) -> bool {
         self.0.fill();
-        crate::lock(&self.0.kept).len() == RESERVE
+        crate::lock(&self.0.reserved).len() == RESERVED_DESCRIPTORS
     }
 }
 
@@ -102,22 +102,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_comes_back_and_there_is_no_more_than_there_is() {
+    fn lent_descriptors_come_back_and_the_reserve_is_bounded() {
         let descriptors = DescriptorReserve::reserve();
-        let kept = || descriptors.kept.lock().unwrap().len();
-        assert_eq!(kept(), RESERVE);
+        let reserved = || descriptors.reserved.lock().unwrap().len();
+        assert_eq!(reserved(), RESERVED_DESCRIPTORS);
         let loans: Vec<DescriptorLoan> = std::iter::from_fn(|| descriptors.lend()).collect();
-        assert_eq!((loans.len(), kept()), (RESERVE / LOAN, 0));
-        assert_eq!(descriptors.with(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
+        assert_eq!((loans.len(), reserved()), (RESERVED_DESCRIPTORS / DESCRIPTORS_PER_LOAN, 0));
+        assert_eq!(descriptors.with_reserve(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
         drop(loans);
-        assert_eq!(kept(), RESERVE);
+        assert_eq!(reserved(), RESERVED_DESCRIPTORS);
         let mut tries = 0;
-        let found = descriptors.with(|| {
+        let found = descriptors.with_reserve(|| {
             tries += 1;
-            if tries == 1 { Err(OutOfDescriptors) } else { Ok(descriptors.kept.lock().unwrap().len()) }
+            if tries == 1 { Err(OutOfDescriptors) } else { Ok(descriptors.reserved.lock().unwrap().len()) }
         });
-        assert_eq!((found, kept()), (Ok(RESERVE - LOAN), RESERVE));
-        assert!(OutOfDescriptors::is_it(&Errno::MFILE.into()) && OutOfDescriptors::is_it(&Errno::NFILE.into()));
-        assert!(!OutOfDescriptors::is_it(&Errno::ACCESS.into()));
+        assert_eq!((found, reserved()), (Ok(RESERVED_DESCRIPTORS - DESCRIPTORS_PER_LOAN), RESERVED_DESCRIPTORS));
+        assert!(OutOfDescriptors::matches(&Errno::MFILE.into()) && OutOfDescriptors::matches(&Errno::NFILE.into()));
+        assert!(!OutOfDescriptors::matches(&Errno::ACCESS.into()));
     }
 }

@@ -1,7 +1,8 @@
-//! The desk: the only thing that permits. `step(event) → decisions, effects`, pure; a restart is a replay.
+//! The desk: the only part that permits a task. It is pure: `step(event)` returns decisions and effects, and a restart
+//! replays the ledger.
 //!
-//! It knows the tasks that are not settled, and the register: grants, sessions, credentials. What is settled is in the
-//! ledger.
+//! It holds the tasks that are not settled, and the register (grants, sessions, credentials). Settled tasks are only in
+//! the ledger.
 
 mod event;
 mod restore;
@@ -23,8 +24,8 @@ use std::{
     time::Duration,
 };
 
-/// How long an identical request is not asked again after a person has refused it.
-pub(crate) const NOT_AGAIN: Duration = Duration::from_secs(600);
+/// How long an identical request is denied without asking, after a person denied it.
+pub(crate) const DENIAL_COOLDOWN: Duration = Duration::from_secs(600);
 
 /// The state of the desk: a fold over the ledger.
 #[derive(Debug, Default, PartialEq)]
@@ -33,13 +34,13 @@ pub(crate) struct Desk {
     open: BTreeMap<TaskId, OpenTask>,
     /// Grants, sessions, credentials.
     pub(crate) register: Register,
-    /// The policy that it judges by, for the record.
+    /// The digest of the policy in force, for the record.
     pub(crate) policy: Option<Digest>,
-    /// What a person has refused of late, and their words.
-    refused: HashMap<RequestIdentity, (Timestamp, Option<Text>)>,
+    /// Requests that a person denied recently, with the person's words.
+    recent_denials: HashMap<RequestIdentity, (Timestamp, Option<Text>)>,
 }
 
-/// How many tasks run at once.
+/// How many tasks may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TaskCaps {
     pub(crate) session: u64,
@@ -61,7 +62,7 @@ struct OpenTask {
     plan_digest: Digest,
     requester: Requester,
     background: bool,
-    /// One of its risks is such that only a person, not an agent's client, may answer for it.
+    /// A risk of this task is so grave that the agent's own client may not approve it.
     grave: bool,
     stage: OpenStage,
 }
@@ -71,7 +72,7 @@ impl OpenTask {
         SlotOwner { session: self.requester.session, principal: self.requester.principal }
     }
 
-    fn same(&self) -> RequestIdentity {
+    fn identity(&self) -> RequestIdentity {
         let Requester { principal, session, profile, .. } = self.requester;
         RequestIdentity { principal, session, plan_digest: self.plan_digest, background: self.background, profile }
     }
@@ -86,17 +87,17 @@ enum OpenStage {
         about: Vec<UncoveredCommand>,
     },
     Permitted(GrantedPermission),
-    /// Permitted, and in line for a slot since then.
-    InLine {
+    /// Permitted, and waiting for a slot since then.
+    Queued {
         since: Timestamp,
         granted: GrantedPermission,
     },
     Launched,
-    /// Whoever asked runs it, since then.
+    /// The agent runs the command itself, since then.
     Observed(Timestamp),
 }
 
-/// What `permission.granted` said: all that a permit is made of.
+/// The contents of `permission.granted`: everything that a permit is made from.
 #[derive(Debug, Clone, PartialEq)]
 struct GrantedPermission {
     permit: PermitId,
@@ -114,56 +115,56 @@ impl Desk {
         Self { caps, ..Self::default() }
     }
 
-    /// As whom a task that is not settled is judged.
+    /// The requester of a task that is not settled.
     pub(crate) fn requester(&self, task: TaskId) -> Option<Requester> {
         self.open.get(&task).map(|o| o.requester)
     }
 
-    /// A task that waits for a person with the very same request.
-    pub(crate) fn joins(&self, same: RequestIdentity) -> Option<TaskId> {
-        let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. }) && o.same() == same;
+    /// The task that waits for an approval of an identical request.
+    pub(crate) fn find_waiting(&self, same: RequestIdentity) -> Option<TaskId> {
+        let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. }) && o.identity() == same;
         self.open.iter().find(|(_, o)| waits(o)).map(|(task, _)| *task)
     }
 
-    /// When a person refused the very same request, if that was not long ago, and what they said.
-    pub(crate) fn refused(&self, same: RequestIdentity, now: Timestamp) -> Option<(Timestamp, Option<Text>)> {
-        self.refused.get(&same).filter(|(at, _)| now.since(*at) < NOT_AGAIN).cloned()
+    /// When a person recently denied an identical request, and what they said.
+    pub(crate) fn recent_denial(&self, same: RequestIdentity, now: Timestamp) -> Option<(Timestamp, Option<Text>)> {
+        self.recent_denials.get(&same).filter(|(at, _)| now.since(*at) < DENIAL_COOLDOWN).cloned()
     }
 
-    /// Whether a task waits for a person, and where it works.
-    pub(crate) fn question(&self, task: TaskId) -> Option<&[UncoveredCommand]> {
+    /// What an approval is asked about, if the task waits for one.
+    pub(crate) fn pending_question(&self, task: TaskId) -> Option<&[UncoveredCommand]> {
         match &self.open.get(&task)?.stage {
             OpenStage::Waiting { about, .. } => Some(about),
             _ => None,
         }
     }
 
-    /// The tasks that wait for a person.
-    pub(crate) fn waiting_for_a_person(&self) -> Vec<TaskId> {
+    /// The tasks that wait for an approval.
+    pub(crate) fn tasks_awaiting_approval(&self) -> Vec<TaskId> {
         let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. });
         self.open.iter().filter(|(_, o)| waits(o)).map(|(task, _)| *task).collect()
     }
 
     /// How many tasks of a principal have not been launched.
-    pub(crate) fn waiting_of(&self, principal: countersign_model::PrincipalId) -> usize {
+    pub(crate) fn count_unlaunched(&self, principal: countersign_model::PrincipalId) -> usize {
         let waits = |o: &&OpenTask| {
             !matches!(o.stage, OpenStage::Launched | OpenStage::Observed(_)) && o.requester.principal == principal
         };
         self.open.values().filter(waits).count()
     }
 
-    /// Who let a task run that is in line.
+    /// Who permitted a task that has not been launched.
     pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&DecidedBy> {
         match &self.open.get(&task)?.stage {
-            OpenStage::Permitted(granted) | OpenStage::InLine { granted, .. } => Some(&granted.by),
+            OpenStage::Permitted(granted) | OpenStage::Queued { granted, .. } => Some(&granted.by),
             _ => None,
         }
     }
 
-    /// The tasks that wait for a slot, first come first.
-    pub(crate) fn line(&self) -> Vec<TaskId> {
+    /// The tasks that wait for a slot, in order.
+    pub(crate) fn queue(&self) -> Vec<TaskId> {
         let since = |o: &OpenTask| match &o.stage {
-            OpenStage::InLine { since, .. } => Some(*since),
+            OpenStage::Queued { since, .. } => Some(*since),
             _ => None,
         };
         let mut line: Vec<(Timestamp, TaskId)> = self.open.iter().filter_map(|(t, o)| Some((since(o)?, *t))).collect();
@@ -171,12 +172,12 @@ impl Desk {
         line.into_iter().map(|(_, task)| task).collect()
     }
 
-    /// Those of them that may go now. Whoever is held up by the tasks of their own session or principal holds up
-    /// nobody else.
-    pub(crate) fn ready(&self) -> Vec<TaskId> {
+    /// The queued tasks that may start now. A task that is blocked by the limit of its own session or principal does
+    /// not block others.
+    pub(crate) fn ready_tasks(&self) -> Vec<TaskId> {
         let mut running = self.running();
         let mut ready = Vec::new();
-        for task in self.line() {
+        for task in self.queue() {
             if running.len() as u64 >= self.caps.total {
                 break;
             }
@@ -189,53 +190,53 @@ impl Desk {
         ready
     }
 
-    /// Whether a task of these could run at once. While somebody in line is about to go, nobody overtakes.
-    pub(crate) fn has_room(&self, whose: SlotOwner) -> bool {
-        self.fits(&self.running(), whose) && self.ready().is_empty()
+    /// Whether a new task of this owner could run now. It may not overtake a queued task that is ready.
+    pub(crate) fn has_room(&self, owner: SlotOwner) -> bool {
+        self.fits(&self.running(), owner) && self.ready_tasks().is_empty()
     }
 
     fn running(&self) -> Vec<SlotOwner> {
         self.open.values().filter(|o| o.stage == OpenStage::Launched).map(OpenTask::slot_owner).collect()
     }
 
-    fn fits(&self, running: &[SlotOwner], whose: SlotOwner) -> bool {
+    fn fits(&self, running: &[SlotOwner], owner: SlotOwner) -> bool {
         let count = |same: &dyn Fn(&SlotOwner) -> bool| running.iter().filter(|w| same(w)).count() as u64;
-        // A session that nobody opened is one place, not one conversation.
+        // An implicit session is a directory, not a conversation: it has no limit of its own.
         let opened = |s: &SessionId| self.register.roster.session(*s).is_none_or(|s| s.implicit.is_none());
-        let session = whose.session.filter(opened).map_or(0, |session| count(&|w| w.session == Some(session)));
+        let session = owner.session.filter(opened).map_or(0, |session| count(&|w| w.session == Some(session)));
         session < self.caps.session
-            && count(&|w| w.principal == whose.principal) < self.caps.principal
+            && count(&|w| w.principal == owner.principal) < self.caps.principal
             && (running.len() as u64) < self.caps.total
     }
 
-    /// Whose task this is, while it is open.
+    /// The owner of an open task, for the limits.
     pub(crate) fn slot_owner(&self, task: TaskId) -> Option<SlotOwner> {
         self.open.get(&task).map(OpenTask::slot_owner)
     }
 
-    /// How many tasks are on their way.
-    pub(crate) fn busy(&self) -> usize {
+    /// How many tasks are running.
+    pub(crate) fn running_count(&self) -> usize {
         self.open.values().filter(|o| o.stage == OpenStage::Launched).count()
     }
 
-    pub(crate) fn launched(&self) -> Vec<TaskId> {
+    pub(crate) fn launched_tasks(&self) -> Vec<TaskId> {
         self.open.iter().filter(|(_, o)| o.stage == OpenStage::Launched).map(|(t, _)| *t).collect()
     }
 
-    /// The tasks that others run and nobody has told the end of since `before`.
-    pub(crate) fn never_told(&self, before: Timestamp) -> Vec<TaskId> {
+    /// The tasks that agents run themselves, started before `before`, whose outcome has not been reported.
+    pub(crate) fn unreported_before(&self, before: Timestamp) -> Vec<TaskId> {
         let old = |o: &OpenTask| matches!(o.stage, OpenStage::Observed(since) if since < before);
         self.open.iter().filter(|(_, o)| old(o)).map(|(t, _)| *t).collect()
     }
 
-    /// One decision that is already in the ledger: the other half of the fold.
+    /// Applies a decision that is already in the ledger.
     pub(crate) fn replay(&mut self, task: TaskId, line: &str, record: &Record) {
         let RecordContent::Decision(decision) = &record.what else { return };
-        self.note(task, record.at, line, decision);
+        self.apply(task, record.at, line, decision);
     }
 
     /// The one place where a decision changes the desk.
-    fn note(&mut self, task: TaskId, at: Timestamp, line: &str, decision: &Decision) {
+    fn apply(&mut self, task: TaskId, at: Timestamp, line: &str, decision: &Decision) {
         if let (Some(requester), Decision::Planned { plan_digest, background, risks, .. }) =
             (Requester::from_decision(decision), decision)
         {
@@ -252,9 +253,9 @@ impl Desk {
                 open.stage = OpenStage::Waiting { approval: *approval, options, about };
             }
             Decision::PermissionDenied { by: DecidedBy::Person { .. }, words, .. } => {
-                let same = open.same();
-                self.refused.retain(|_, (old, _)| at.since(*old) < NOT_AGAIN);
-                self.refused.insert(same, (at, words.clone()));
+                let same = open.identity();
+                self.recent_denials.retain(|_, (old, _)| at.since(*old) < DENIAL_COOLDOWN);
+                self.recent_denials.insert(same, (at, words.clone()));
             }
             Decision::PermissionGranted { permit, by, scope, confinement, sandbox, .. } => {
                 let (permit, by) = (*permit, by.clone());
@@ -263,7 +264,7 @@ impl Desk {
             }
             Decision::Queued { waits_for: WaitsFor::Slot, .. } => {
                 if let OpenStage::Permitted(granted) = std::mem::replace(&mut open.stage, OpenStage::Planned) {
-                    open.stage = OpenStage::InLine { since: at, granted };
+                    open.stage = OpenStage::Queued { since: at, granted };
                 }
             }
             Decision::Launched { .. } => open.stage = OpenStage::Launched,
@@ -273,15 +274,15 @@ impl Desk {
         }
     }
 
-    /// Decides about one event. Nothing is changed when it is refused.
+    /// Decides about one event. A refused event changes nothing.
     pub(crate) fn step(&mut self, now: Moment<'_>, event: DeskEvent) -> Result<DeskStep, Refusal> {
         let mut turn = Turn { desk: self, now, step: DeskStep::default() };
-        turn.take(event)?;
+        turn.handle_event(event)?;
         Ok(turn.step)
     }
 
-    /// The tasks that wait for a person and that a grant may cover: looked at again, judged again, then let go.
-    fn may_cover(&self, grant: &Grant) -> Vec<TaskId> {
+    /// The waiting tasks that a new grant may cover. The commit loop prepares and judges each again.
+    fn tasks_grant_may_cover(&self, grant: &Grant) -> Vec<TaskId> {
         let could = |open: &OpenTask| {
             let OpenStage::Waiting { about, .. } = &open.stage else { return false };
             open.requester.principal == grant.principal

@@ -1,13 +1,14 @@
-//! The environment of a task: a base, what the asker named, and what may be inherited. Never the daemon's own.
+//! The environment of a task: a base, the variables that the request names, and what may be inherited. Never the
+//! daemon's own.
 
 use countersign_model::{EnvClass, Exposure, Refusal, RefusalCode, Request, is_base_variable};
 use countersign_redact::looks_secret;
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt as _, path::Path};
 
-/// A PATH for those who bring none.
+/// The PATH for requests without one.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Variables that make a program run code that nobody asked for.
-const INJECTS: &[&str] = &[
+/// Variables that make a program run other code.
+const CODE_INJECTION_VARIABLES: &[&str] = &[
     "BASH_ENV",
     "ENV",
     "PROMPT_COMMAND",
@@ -22,17 +23,21 @@ const INJECTS: &[&str] = &[
     "RUBYOPT",
 ];
 
-pub(crate) fn injects(name: &str) -> bool {
+pub(crate) fn injects_code(name: &str) -> bool {
     let git = name.starts_with("GIT_") && !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_");
-    INJECTS.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC_") || git || ours(name)
+    CODE_INJECTION_VARIABLES.contains(&name)
+        || name.starts_with("LD_")
+        || name.starts_with("BASH_FUNC_")
+        || git
+        || is_own_variable(name)
 }
 
-fn ours(name: &str) -> bool {
+fn is_own_variable(name: &str) -> bool {
     name.starts_with("COUNTERSIGN_")
 }
 
-/// The variables for a request, and the account of them.
-pub(crate) fn expose(
+/// The variables for a request, and the record of them.
+pub(crate) fn build_environment(
     request: &Request,
     base: &BTreeMap<String, String>,
 ) -> Result<(BTreeMap<String, String>, Exposure), Refusal> {
@@ -41,7 +46,7 @@ pub(crate) fn expose(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             let shown = countersign_model::DisplaySafe::bounded(name, 60);
             return Err(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` cannot be an environment variable"))
-                .hint("names hold no `=`, names and values no NUL byte"));
+                .hint("a name must not contain `=`, and neither names nor values may contain a NUL byte"));
         }
     }
     let mut env = BTreeMap::new();
@@ -49,7 +54,7 @@ pub(crate) fn expose(
     let source = if args.inherit.is_empty() { base } else { &args.inherit };
     for (name, value) in source {
         let named = args.env.contains_key(name);
-        match (is_base_variable(name), injects(name) || looks_secret(name)) {
+        match (is_base_variable(name), injects_code(name) || looks_secret(name)) {
             (true, _) => drop(env.insert(name.clone(), value.clone())),
             (false, true) if !named => withheld.push(name.clone()),
             _ => drop(env.insert(name.clone(), value.clone())),
@@ -61,7 +66,7 @@ pub(crate) fn expose(
     }
     let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     env.insert("PATH".to_owned(), safe_path(path));
-    env.extend(args.env.iter().filter(|(name, _)| !ours(name)).map(|(k, v)| (k.clone(), v.clone())));
+    env.extend(args.env.iter().filter(|(name, _)| !is_own_variable(name)).map(|(k, v)| (k.clone(), v.clone())));
     let class = match (args.inherit.keys().any(|name| !is_base_variable(name)), args.env.is_empty()) {
         (true, _) => EnvClass::Inherited,
         (false, false) => EnvClass::Named,
@@ -71,7 +76,7 @@ pub(crate) fn expose(
     Ok((env, Exposure { class, names, withheld }))
 }
 
-/// PATH without entries that anybody could put a program into.
+/// PATH without relative entries and without directories that everyone may write to.
 fn safe_path(path: &str) -> String {
     let safe =
         |entry: &&str| Path::new(entry).is_absolute() && !std::fs::metadata(entry).is_ok_and(|m| m.mode() & 0o002 != 0);
@@ -79,8 +84,8 @@ fn safe_path(path: &str) -> String {
     if entries.is_empty() { DEFAULT_PATH.to_owned() } else { entries.join(":") }
 }
 
-/// The base variables of this process: for requests that bring no environment of their own.
-pub(crate) fn base_of_house() -> BTreeMap<String, String> {
+/// The base variables of this process, for requests without an environment.
+pub(crate) fn daemon_base_variables() -> BTreeMap<String, String> {
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     vars.filter(|(name, _)| is_base_variable(name) && name != "PATH" && name != "TERM").collect()
 }
@@ -110,7 +115,7 @@ mod tests {
             ("COUNTERSIGN_HOME", "/c"),
             ("BASH_FUNC_ls%%", "() { :; }"),
         ];
-        let (env, exposure) = expose(&request(&inherit, &[]), &BTreeMap::new()).unwrap();
+        let (env, exposure) = build_environment(&request(&inherit, &[]), &BTreeMap::new()).unwrap();
         let names: Vec<_> = env.keys().map(String::as_str).collect();
         assert_eq!(names, ["EDITOR", "GIT_AUTHOR_NAME", "HOME", "PATH"]);
         assert_eq!(exposure.class, EnvClass::Inherited);
@@ -120,21 +125,22 @@ mod tests {
     #[test]
     fn a_named_variable_is_passed_even_if_it_looks_secret() {
         let (env, exposure) =
-            expose(&request(&[("GITHUB_TOKEN", "t")], &[("GITHUB_TOKEN", "t")]), &BTreeMap::new()).unwrap();
+            build_environment(&request(&[("GITHUB_TOKEN", "t")], &[("GITHUB_TOKEN", "t")]), &BTreeMap::new()).unwrap();
         assert_eq!(env["GITHUB_TOKEN"], "t");
         assert_eq!(exposure.withheld, Vec::<String>::new());
     }
 
     #[test]
-    fn path_loses_what_anyone_could_write() {
-        let (env, _) = expose(&request(&[("PATH", "/usr/bin:.::rel:/tmp:/bin")], &[]), &BTreeMap::new()).unwrap();
+    fn path_loses_directories_that_everyone_may_write() {
+        let (env, _) =
+            build_environment(&request(&[("PATH", "/usr/bin:.::rel:/tmp:/bin")], &[]), &BTreeMap::new()).unwrap();
         assert_eq!(env["PATH"], "/usr/bin:/bin");
     }
 
     #[test]
     fn a_request_without_environment_gets_the_base_only() {
-        let ops = BTreeMap::from([("HOME".to_owned(), "/h".to_owned()), ("SECRET".to_owned(), "s".to_owned())]);
-        let (env, exposure) = expose(&request(&[], &[]), &ops).unwrap();
+        let base = BTreeMap::from([("HOME".to_owned(), "/h".to_owned()), ("SECRET".to_owned(), "s".to_owned())]);
+        let (env, exposure) = build_environment(&request(&[], &[]), &base).unwrap();
         assert_eq!(env.keys().collect::<Vec<_>>(), ["HOME", "PATH"]);
         assert_eq!((exposure.class, exposure.withheld.len()), (EnvClass::Base, 0));
     }
@@ -142,8 +148,8 @@ mod tests {
     #[test]
     fn names_that_cannot_be_variables_are_refused() {
         for bad in [("", "x"), ("A=B", "x"), ("A", "x\0y")] {
-            assert!(expose(&request(&[], &[bad]), &BTreeMap::new()).is_err(), "{bad:?}");
+            assert!(build_environment(&request(&[], &[bad]), &BTreeMap::new()).is_err(), "{bad:?}");
         }
-        assert!(expose(&request(&[], &[("A", "line\nline")]), &BTreeMap::new()).is_ok());
+        assert!(build_environment(&request(&[], &[("A", "line\nline")]), &BTreeMap::new()).is_ok());
     }
 }

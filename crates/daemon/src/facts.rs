@@ -1,4 +1,4 @@
-//! Looking: what the world says about the paths and programs of a request, and the request resolved against it.
+//! Prepares a request: looks up its paths and programs, and resolves the request with them.
 
 use crate::{
     desk::FactsAtLaunch,
@@ -14,62 +14,62 @@ use countersign_policy::CheckedRules;
 use countersign_store::{Config, Home, waiting, world};
 use std::{fs, io, path::Path};
 
-/// Shell text longer than this does not fit into one argument of the kernel.
-const LONGEST_TEXT: usize = 128 * 1024 - 1;
-/// The most that a file tool writes at once; a request has to hold it.
-const LARGEST_CONTENT: usize = 3 * 1024 * 1024;
-/// The size of a terminal for those who name none.
-pub(crate) const ROWS: u16 = 24;
-pub(crate) const COLS: u16 = 80;
-const LARGEST_TERMINAL: u16 = 1000;
-/// Of more directories than this, nobody is told which repository they are in.
-const MOST_DIRECTORIES: usize = 32;
-const BASH: &[&str] = &["/bin/bash", "/usr/bin/bash"];
+/// Shell text must fit into one argument of the kernel.
+const MAX_COMMAND_BYTES: usize = 128 * 1024 - 1;
+/// The most that a file tool writes in one call; it must fit into a request.
+const MAX_CONTENT_BYTES: usize = 3 * 1024 * 1024;
+/// The terminal size for requests that name none.
+pub(crate) const DEFAULT_ROWS: u16 = 24;
+pub(crate) const DEFAULT_COLS: u16 = 80;
+const MAX_TERMINAL_SIZE: u16 = 1000;
+/// For how many directories the repository is looked up.
+const MAX_REPOSITORY_LOOKUPS: usize = 32;
+const BASH_PATHS: &[&str] = &["/bin/bash", "/usr/bin/bash"];
 
-/// A request with its surroundings looked up, before anyone has decided about it.
+/// A request with its facts looked up, before the decision.
 #[derive(Debug, Clone)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRequest {
     pub(crate) facts: Facts,
     pub(crate) argv: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) exposure: Exposure,
     pub(crate) plan_digest: Digest,
     pub(crate) plan: Plan,
-    /// The homes of whoever asks and of whom it runs as, with colons between them.
+    /// The homes of the requester and of the user that it runs as, separated by colons.
     pub(crate) home: String,
-    /// The home of whom it runs as, whatever an asker says is theirs.
+    /// The home of the user that it runs as, whatever the request claims.
     pub(crate) own_home: String,
-    /// Whom it runs as, in a house of several users.
+    /// The user that it runs as, in a system service.
     pub(crate) user: Option<TaskUser>,
 }
 
-/// What the gate goes by, beside the request and the world.
+/// The settings that the gate judges by.
 #[derive(Debug)]
 pub(crate) struct GateSettings {
     pub(crate) rules: CheckedRules,
-    /// Where this house keeps what is its own.
+    /// The daemon's own directories.
     pub(crate) protected: Vec<String>,
     pub(crate) read_all: bool,
     /// Directories that the configuration makes roots.
     pub(crate) roots: Vec<String>,
-    /// The configuration cannot be read, for this reason: only what provably reads may run.
+    /// Why the configuration cannot be read: only provably read-only commands may run.
     pub(crate) degraded: Option<String>,
     pub(crate) key: HomeKey,
-    /// What the kernel can hold tasks to, what the operator wants of what is granted, and whom workspaces reach.
+    /// What the kernel can enforce, the sandbox for granted requests, and the hosts that workspaces may reach.
     pub(crate) kernel: Kernel,
     pub(crate) granted: GrantedSandbox,
     pub(crate) network: Network,
-    /// The user's rules for what is taken out of output.
+    /// The user's redaction rules for output.
     pub(crate) redaction: Vec<countersign_model::RedactionRule>,
 }
 
 /// The program of a request is not on this machine.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}: no such program")]
+#[error("{0}: program not found")]
 pub(crate) struct NoSuchProgram(String);
 
-impl Prepared {
-    /// What a file tool does, and where: the path that was judged.
+impl PreparedRequest {
+    /// What a file tool does, on the path that was judged.
     pub(crate) fn builtin(&self, request: &Request) -> Option<Builtin> {
         let args = &request.args;
         let named = args.path.clone().filter(|_| request.tool.is_builtin())?;
@@ -94,38 +94,40 @@ impl Prepared {
     }
 }
 
-/// Checks what can be wrong with a request by itself.
-pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
+/// Checks a request on its own, without looking anything up.
+pub(crate) fn check_request(request: &Request) -> Result<(), Refusal> {
     let args = &request.args;
     let bad = |message: &str| Err(Refusal::new(RefusalCode::BadRequest, message));
     if request.tool.is_builtin() {
         check_file_tool(request)?;
     } else if [&args.path, &args.content, &args.old, &args.new].iter().any(|a| a.is_some()) {
-        return bad("`path`, `content`, `old` and `new` are for file tools: read_file, write_file, edit_file");
+        return bad(
+            "`path`, `content`, `old` and `new` are only for the file tools read_file, write_file and edit_file",
+        );
     }
     match (&args.command, &args.argv) {
         _ if request.tool.is_builtin() => {}
         (None, None) if request.tool == Tool::SetWorkingDirectory => {}
-        _ if request.tool == Tool::SetWorkingDirectory => return bad("`args` takes `cwd` alone"),
-        (None, None) => return bad("`args` needs `command` (shell text) or `argv` (a list of words)"),
-        (Some(_), Some(_)) => return bad("`args` takes `command` or `argv`, not both"),
-        (Some(text), None) if text.len() > LONGEST_TEXT => {
+        _ if request.tool == Tool::SetWorkingDirectory => return bad("`args` may only contain `cwd`"),
+        (None, None) => return bad("`args` needs `command` (shell text) or `argv` (a list of strings)"),
+        (Some(_), Some(_)) => return bad("`args` may contain `command` or `argv`, not both"),
+        (Some(text), None) if text.len() > MAX_COMMAND_BYTES => {
             return Err(Refusal::new(
                 RefusalCode::TooLarge,
-                format!("the command has {} bytes, the most is {LONGEST_TEXT}", text.len()),
+                format!("the command has {} bytes; the maximum is {MAX_COMMAND_BYTES}", text.len()),
             )
-            .hint("write it to a script and run that"));
+            .hint("write it to a script and run the script"));
         }
-        (Some(text), None) if text.trim().is_empty() => return bad("`args.command` is empty: there is nothing to run"),
-        (Some(text), None) if text.contains('\0') => return bad("`args.command` holds a NUL byte"),
-        (None, Some(argv)) if argv.iter().any(|w| w.contains('\0')) => return bad("`args.argv` holds a NUL byte"),
+        (Some(text), None) if text.trim().is_empty() => return bad("`args.command` is empty"),
+        (Some(text), None) if text.contains('\0') => return bad("`args.command` contains a NUL byte"),
+        (None, Some(argv)) if argv.iter().any(|w| w.contains('\0')) => return bad("`args.argv` contains a NUL byte"),
         (None, Some(argv)) if argv.first().is_none_or(String::is_empty) => {
-            return bad("`args.argv` needs the name of a program");
+            return bad("`args.argv` must begin with the name of a program");
         }
         _ => {}
     }
     match &args.cwd {
-        None => return bad("`args.cwd` is missing: it says where the command runs, and its session has no directory"),
+        None => return bad("`args.cwd` is missing: name the working directory, because the session has none"),
         Some(cwd) if cwd.contains('\0') || !Path::new(cwd).is_absolute() => {
             return bad("`args.cwd` must be an absolute path");
         }
@@ -133,16 +135,16 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
     }
     match (request.mode, args.stdin, args.rows, args.cols) {
         (Mode::Pipes, _, None, None) => {}
-        (Mode::Pipes, ..) => return bad("`args.rows` and `args.cols` need `execution_mode: pty`"),
-        (Mode::Pty, true, ..) => return bad("`args.stdin` is for pipes: a terminal always takes input"),
+        (Mode::Pipes, ..) => return bad("`args.rows` and `args.cols` need `execution_mode` to be `pty`"),
+        (Mode::Pty, true, ..) => {
+            return bad("`args.stdin` is only for `execution_mode` `pipes`; a terminal always accepts input");
+        }
         (Mode::Pty, false, rows, cols) => {
-            terminal_size(rows.unwrap_or(ROWS), cols.unwrap_or(COLS))?;
+            check_terminal_size(rows.unwrap_or(DEFAULT_ROWS), cols.unwrap_or(DEFAULT_COLS))?;
         }
     }
     if request.confinement == Some(Confinement::None) {
-        return bad(
-            "`confinement` is shield, workspace or read_only: nothing runs without a shield but what is privileged",
-        );
+        return bad("`confinement` must be shield, workspace or read_only; only privileged commands run without one");
     }
     if let Some(workspace) = &request.workspace
         && (workspace.contains('\0') || !Path::new(workspace).is_absolute())
@@ -154,62 +156,68 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
         [("wall_ms", l.wall_ms), ("idle_ms", l.idle_ms), ("grace_ms", l.grace_ms), ("drain_ms", l.drain_ms)]
     {
         if value.is_some_and(|v| v > Limits::MAX_MS) {
-            return bad(&format!("`limits.{name}` is longer than a year"));
+            return bad(&format!("`limits.{name}` must not be longer than a year"));
         }
     }
     if l.frames.is_some_and(|f| f < Limits::FEWEST_FRAMES) {
-        return bad(&format!("`limits.frames` is at least {}", Limits::FEWEST_FRAMES));
+        return bad(&format!("`limits.frames` must be at least {}", Limits::FEWEST_FRAMES));
     }
     Ok(())
 }
 
-/// Checks what a file tool was given.
+/// Checks the arguments of a file tool.
 fn check_file_tool(request: &Request) -> Result<(), Refusal> {
     let (args, tool) = (&request.args, request.tool.as_str());
     let bad = |message: String| Err(Refusal::new(RefusalCode::BadRequest, message));
     if args.command.is_some() || args.argv.is_some() || args.stdin || request.mode == Mode::Pty {
-        return bad(format!("`{tool}` runs no command: it takes `path`, and no terminal or input"));
+        return bad(format!("`{tool}` runs no command: it needs `path`, and cannot have a terminal or input"));
     }
     match &args.path {
-        None => return bad(format!("`args.path` is missing: `{tool}` is about one file")),
-        Some(path) if path.is_empty() || path.contains('\0') => return bad("`args.path` is not a path".to_owned()),
-        Some(path) if path.ends_with('/') => return bad("`args.path` is a directory's: name a file".to_owned()),
+        None => return bad(format!("`args.path` is missing: name the file for `{tool}`")),
+        Some(path) if path.is_empty() || path.contains('\0') => {
+            return bad("`args.path` is not a valid path".to_owned());
+        }
+        Some(path) if path.ends_with('/') => return bad("`args.path` names a directory; name a file".to_owned()),
         _ => {}
     }
-    let given = (args.content.is_some(), args.old.is_some(), args.new.is_some());
-    match (request.tool, given) {
+    let present = (args.content.is_some(), args.old.is_some(), args.new.is_some());
+    match (request.tool, present) {
         (Tool::ReadFile, (false, false, false)) | (Tool::WriteFile, (true, false, false)) => {}
         (Tool::EditFile, (false, true, true)) if args.old.as_deref() == Some("") => {
-            return bad("`args.old` is empty: name what stands there now, or use write_file".to_owned());
+            return bad("`args.old` is empty: give the text to replace, or use write_file".to_owned());
         }
         (Tool::EditFile, (false, true, true)) => {}
-        (Tool::ReadFile, _) => return bad("`read_file` takes `path`, `first_line` and `line_count`".to_owned()),
-        (Tool::WriteFile, _) => return bad("`write_file` takes `path` and `content`".to_owned()),
-        _ => return bad("`edit_file` takes `path`, `old`, `new` and `all`".to_owned()),
+        (Tool::ReadFile, _) => {
+            return bad("the arguments of `read_file` are `path`, `first_line` and `line_count`".to_owned());
+        }
+        (Tool::WriteFile, _) => return bad("the arguments of `write_file` are `path` and `content`".to_owned()),
+        _ => return bad("the arguments of `edit_file` are `path`, `old`, `new` and `all`".to_owned()),
     }
     if args.first_line == Some(0) {
-        return bad("`args.first_line` counts from 1".to_owned());
+        return bad("`args.first_line` must be at least 1".to_owned());
     }
     let longest = [&args.content, &args.old, &args.new].into_iter().flatten().map(String::len).max().unwrap_or(0);
-    match longest > LARGEST_CONTENT {
-        true => Err(Refusal::new(RefusalCode::TooLarge, format!("{longest} bytes are more than `{tool}` takes"))
-            .hint("write it in parts, or let a command write it")),
-        false => Ok(()),
+    if longest > MAX_CONTENT_BYTES {
+        let message = format!("{longest} bytes are too much for `{tool}`; the maximum is {MAX_CONTENT_BYTES}");
+        return Err(Refusal::new(RefusalCode::TooLarge, message).hint("write it in parts, or with a command"));
     }
+    Ok(())
 }
 
-/// A size that a terminal can have.
-pub(crate) fn terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
-    match (1..=LARGEST_TERMINAL).contains(&rows) && (1..=LARGEST_TERMINAL).contains(&cols) {
-        true => Ok(()),
-        false => Err(Refusal::new(RefusalCode::BadRequest, format!("`rows` and `cols` are 1 to {LARGEST_TERMINAL}"))),
+/// Checks the size of a terminal.
+pub(crate) fn check_terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
+    let sizes = 1..=MAX_TERMINAL_SIZE;
+    if sizes.contains(&rows) && sizes.contains(&cols) {
+        return Ok(());
     }
+    let message = format!("`rows` and `cols` must be from 1 to {MAX_TERMINAL_SIZE}");
+    Err(Refusal::new(RefusalCode::BadRequest, message))
 }
 
-/// Fills in the bounds that a request does not name, and refuses those beyond what the operator allows.
-pub(crate) fn bound(request: &mut Request, config: &Config, credential: CredentialKind) -> Result<(), Refusal> {
+/// Fills in the limits that a request does not name, and refuses those above the operator's.
+pub(crate) fn apply_limits(request: &mut Request, config: &Config, credential: CredentialKind) -> Result<(), Refusal> {
     let (l, most) = (&mut request.limits, &config.limits);
-    // An agent that waits for a command must not wait for ever; a person sees that it hangs.
+    // An agent must not wait forever for a command; a person sees that it hangs.
     if credential == CredentialKind::Agent && !request.background {
         l.wall_ms.get_or_insert(most.wall_ms.map_or(most.agent_wall_ms, |wall| wall.min(most.agent_wall_ms)));
     }
@@ -228,19 +236,18 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
         if let (Some(value), Some(most)) = (value, most)
             && value > most
         {
-            let message = format!("`limits.{name}` is {value}, the most that this house allows is {most}");
-            return Err(
-                Refusal::new(RefusalCode::BadRequest, message).hint(format!("config.toml: [limits] {name} = …"))
-            );
+            let message = format!("`limits.{name}` is {value}; the maximum of this daemon is {most}");
+            let hint = format!("the operator sets it in config.toml: [limits] {name} = …");
+            return Err(Refusal::new(RefusalCode::BadRequest, message).hint(hint));
         }
     }
     Ok(())
 }
 
-/// What may be read unasked: what the session may, or, of one that nobody opened, the repository or directory where
-/// the request runs; and what the configuration adds.
+/// The directories that may be read without approval: the session's roots or, for an implicit session, the repository
+/// or directory where the request runs; and those of the configuration.
 pub(crate) fn roots(
-    prepared: &Prepared,
+    prepared: &PreparedRequest,
     gate: &GateSettings,
     requester: &Requester,
     session: Option<&Session>,
@@ -252,13 +259,13 @@ pub(crate) fn roots(
     }
     let own: Vec<String> = match session {
         Some(session) if session.implicit.is_none() => session.roots.iter().map(text).collect(),
-        _ => root_of(&prepared.facts, &prepared.home, &prepared.own_home, gate).into_iter().collect(),
+        _ => root_for_directory(&prepared.facts, &prepared.home, &prepared.own_home, gate).into_iter().collect(),
     };
     own.into_iter().chain(folder).chain(gate.roots.iter().cloned()).collect()
 }
 
-/// The root that a working directory gives, if it gives one.
-pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &GateSettings) -> Option<String> {
+/// The root that a working directory leads to, if it may be one.
+pub(crate) fn root_for_directory(facts: &Facts, home: &str, own_home: &str, gate: &GateSettings) -> Option<String> {
     let cwd = &facts.cwd.resolved;
     let repository = facts.repositories.get(cwd);
     let here = repository.unwrap_or(cwd);
@@ -267,38 +274,41 @@ pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &GateSett
     (can(home) && can(own_home)).then(|| here.clone())
 }
 
-/// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
+/// Prepares a waiting request again, with the facts of now. A request that is gone has been answered; the desk says so.
 pub(crate) fn prepare_again(
     home: &Home,
     key: &HomeKey,
     users: &Users,
     task: TaskId,
-) -> Result<(FactsAtLaunch, Option<(Prepared, Request)>), Refusal> {
-    let kept = match waiting::read(home, task) {
-        Ok(kept) => kept,
+) -> Result<(FactsAtLaunch, Option<(PreparedRequest, Request)>), Refusal> {
+    let stored = match waiting::read(home, task) {
+        Ok(stored) => stored,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((FactsAtLaunch::Same, None)),
-        Err(e) => return Err(Refusal::new(RefusalCode::Internal, format!("the waiting request cannot be read: {e}"))),
+        Err(e) => return Err(Refusal::new(RefusalCode::Internal, format!("the stored request cannot be read: {e}"))),
     };
-    let now = users.run_as(kept.uid).and_then(|run_as| prepare(&kept.request, key, &run_as)).ok();
-    let world = FactsAtLaunch::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
-    Ok((world, now.map(|l| (l, kept.request))))
+    let now = users.run_as(stored.uid).and_then(|run_as| prepare(&stored.request, key, &run_as)).ok();
+    let world = FactsAtLaunch::compare(&stored.facts, now.as_ref().map(|l| &l.facts));
+    Ok((world, now.map(|l| (l, stored.request))))
 }
 
-/// Looks everything up. A missing program is a fact; a missing directory is an error.
-pub(crate) fn prepare(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
-    check(request)?;
-    run_as.with_fs_ids(|| look_as(request, key, run_as))?
+/// Looks up all facts of a request. A missing program is a fact; a missing directory is an error.
+pub(crate) fn prepare(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<PreparedRequest, Refusal> {
+    check_request(request)?;
+    run_as.with_fs_ids(|| look_up(request, key, run_as))?
 }
 
-fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
+fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<PreparedRequest, Refusal> {
     let base = &run_as.base;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
     let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
     let cwd_fact = fact.ok_or_else(|| {
-        Refusal::new(RefusalCode::BadRequest, format!("there is no directory {}", DisplaySafe::bounded(cwd, 300)))
-            .hint("give another with --cwd, or make it first")
+        Refusal::new(
+            RefusalCode::BadRequest,
+            format!("the directory {} does not exist", DisplaySafe::bounded(cwd, 300)),
+        )
+        .hint("use another `cwd`, or create the directory first")
     })?;
-    let (mut env, mut exposure) = env::expose(request, base)?;
+    let (mut env, mut exposure) = env::build_environment(request, base)?;
     env.insert("PWD".to_owned(), cwd.to_owned());
     if request.mode == Mode::Pty {
         env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
@@ -315,7 +325,7 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
     let (program, argv) = match (&request.args.argv, &request.args.command) {
         (Some(argv), _) => (find_program(&argv[0], cwd, path.as_deref().unwrap_or_default()), argv.clone()),
         (None, None) if request.tool.is_builtin() => {
-            // There is no program; what is done is done where the file is.
+            // There is no program: the file tool works where the file is.
             (
                 Some(cwd_fact.clone()),
                 vec![request.tool.as_str().to_owned(), request.args.path.clone().unwrap_or_default()],
@@ -323,7 +333,7 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
         }
         (None, None) => (None, Vec::new()),
         (None, text) => {
-            let bash = BASH.iter().find_map(|p| world::path_fact(p));
+            let bash = BASH_PATHS.iter().find_map(|p| world::path_fact(p));
             (bash, vec!["bash".to_owned(), "-c".to_owned(), text.clone().unwrap_or_default()])
         }
     };
@@ -331,28 +341,28 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
     let sight = world::LookupLimits { below: None, path };
     world::look_up_facts(&countersign_policy::needs(&plan), &sight, &mut facts);
     let mut directories = countersign_policy::directories(&plan, &facts);
-    directories.truncate(MOST_DIRECTORIES);
+    directories.truncate(MAX_REPOSITORY_LOOKUPS);
     directories.push(facts.cwd.resolved.clone());
     for directory in directories {
         if let Some(top) = world::repository(&directory) {
             facts.repositories.insert(directory, top);
         }
     }
-    Ok(Prepared {
+    Ok(PreparedRequest {
         facts,
         argv,
         env: env.into_iter().collect(),
         exposure,
         plan_digest: Plan::digest(key, request, cwd),
         plan,
-        home: homes([Some(&home), base.get("HOME")]),
+        home: join_homes([Some(&home), base.get("HOME")]),
         own_home: base.get("HOME").cloned().unwrap_or_default(),
         user: run_as.user.clone(),
     })
 }
 
-/// Homes by their names, and by their real ones where those are others; see `countersign_model::places`.
-fn homes(named: [Option<&String>; 2]) -> String {
+/// Homes as written, and their real paths where those differ; see `countersign_model::places`.
+fn join_homes(named: [Option<&String>; 2]) -> String {
     let mut homes: Vec<String> = Vec::new();
     for home in named.into_iter().flatten() {
         let real = fs::canonicalize(home).ok().and_then(|p| p.into_os_string().into_string().ok());
@@ -362,7 +372,7 @@ fn homes(named: [Option<&String>; 2]) -> String {
     homes.join(":")
 }
 
-/// As the kernel and a shell would find it: a word with a slash is a path, a bare name is looked up on PATH.
+/// Finds a program as the kernel and a shell do: a name with a slash is a path, a bare name is searched on PATH.
 fn find_program(name: &str, cwd: &str, path: &str) -> Option<PathFact> {
     if name.contains('/') {
         return world::path_fact(Path::new(cwd).join(name).to_str()?);
@@ -374,15 +384,15 @@ fn find_program(name: &str, cwd: &str, path: &str) -> Option<PathFact> {
 mod tests {
     use super::*;
 
-    /// A machine without bash: shell text is an outcome that says so, not a panic.
+    /// On a machine without bash, shell text fails with a message, not with a panic.
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_named() {
         let key = HomeKey::new([1; 32]);
         let request = serde_json::from_value(serde_json::json!({
             "tool": "shell", "args": {"argv": ["no-such-\u{1b}program"], "cwd": "/"},
         }));
         let prepared = prepare(&request.unwrap(), &key, &RunAs { user: None, base: Default::default() }).unwrap();
         assert_eq!(prepared.facts.program, None);
-        assert_eq!(prepared.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: no such program");
+        assert_eq!(prepared.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: program not found");
     }
 }

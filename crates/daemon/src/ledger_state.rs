@@ -1,4 +1,4 @@
-//! The ledger at start and later: one that decisions are added to, or one that is only read because it cannot be gone on from.
+//! The ledger at start and later: writable, or read-only because it is damaged.
 
 use crate::{
     desk::{Desk, TaskCaps},
@@ -17,7 +17,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Why nothing is decided, if nothing is. Once set, it stays until the next start.
+/// Why the daemon is read-only, if it is. Once set, it stays until the next start.
 #[derive(Default)]
 pub(crate) struct ReadOnlyState {
     why: OnceLock<String>,
@@ -34,22 +34,22 @@ impl ReadOnlyState {
 
     fn set(&self, why: &LedgerError) {
         let why = self.why.get_or_init(|| why.to_string());
-        crate::log!("reading only: {why}");
+        crate::log!("read-only: the daemon starts nothing: {why}");
     }
 }
 
-/// A ledger with what the daemon needs of it to start.
+/// A ledger, and what the daemon reads from it at start.
 pub(crate) struct OpenedLedger {
     pub(crate) ledger: Ledger,
     pub(crate) reader: LedgerReader,
     pub(crate) desk: Desk,
     pub(crate) after_a_crash: bool,
-    /// None where the ledger cannot be written and has none yet.
+    /// None if the home has no id and the ledger cannot be written.
     pub(crate) home_id: Option<HomeId>,
     pub(crate) reading_only: Arc<ReadOnlyState>,
 }
 
-/// Opens the ledger of a home; of one that cannot be gone on from, a copy of what still reads.
+/// Opens the ledger of a home. If it is damaged, opens a copy of the readable part.
 pub(crate) fn open(home: &Home, caps: TaskCaps, policy: Digest) -> Result<OpenedLedger, LedgerError> {
     let reading_only = Arc::<ReadOnlyState>::default();
     let opened = Ledger::open_home(home).and_then(|ledger| match restore(&ledger, caps, policy) {
@@ -63,7 +63,7 @@ pub(crate) fn open(home: &Home, caps: TaskCaps, policy: Digest) -> Result<Opened
         Ok(opened) => opened,
         Err(e) if e.is_damage() => {
             reading_only.set(&e);
-            let (ledger, _) = salvage(home, &scratch(home))?;
+            let (ledger, _) = salvage(home, &salvage_path(home))?;
             let restored = restore(&ledger, caps, policy)?;
             (ledger, restored)
         }
@@ -73,8 +73,8 @@ pub(crate) fn open(home: &Home, caps: TaskCaps, policy: Digest) -> Result<Opened
     Ok(OpenedLedger { ledger, reader, desk, after_a_crash, home_id, reading_only })
 }
 
-/// The id of the home. One that has none gets it, as the first decision of this daemon; where it cannot be written, for
-/// example on a full disk, the next daemon tries again.
+/// The id of the home. A home without one gets it as the first decision of this daemon. If it cannot be written, for
+/// example because the disk is full, the next daemon tries again.
 fn home_id(
     ledger: &mut Ledger,
     reader: &LedgerReader,
@@ -87,7 +87,7 @@ fn home_id(
         Ok(home) => Ok(Some(home)),
         Err(e) if e.is_damage() => Err(e),
         Err(e) => {
-            // It may have been written before that went wrong.
+            // The id may have been written before the error.
             let named = reader.home_id()?;
             if named.is_none() {
                 crate::log!("the home has no id yet: {e}");
@@ -106,33 +106,38 @@ fn restore(ledger: &Ledger, caps: TaskCaps, policy: Digest) -> Result<RestoredDe
     Ok((reader, desk, after_a_crash))
 }
 
-fn scratch(home: &Home) -> PathBuf {
+fn salvage_path(home: &Home) -> PathBuf {
     home.run().join("reading-only.db")
 }
 
-/// Reads a large ledger whole, beside the first requests, and again whenever something does not read. From the moment that it
-/// is found damaged, nothing more is decided.
-pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<ReadOnlyState>, suspected: Arc<Notify>) {
-    // A small one was read whole before anybody was let in.
+/// Checks a large ledger completely while the daemon serves, and again whenever a read fails. Once it is found damaged,
+/// the daemon decides nothing more.
+pub(crate) async fn watch(
+    home: Home,
+    records: Arc<Records>,
+    reading_only: Arc<ReadOnlyState>,
+    ledger_damage: Arc<Notify>,
+) {
+    // A small ledger was checked completely before the daemon started to serve.
     if condition::is_small(&home) {
-        suspected.notified().await;
+        ledger_damage.notified().await;
     }
     loop {
         let home = home.clone();
         let checked = tokio::task::spawn_blocking(move || match condition::check(&home, CheckDepth::Whole) {
             Err(e) if e.is_damage() => {
-                Some((e, salvage(&home, &scratch(&home)).map(|(ledger, _)| ledger.path().to_owned())))
+                Some((e, salvage(&home, &salvage_path(&home)).map(|(ledger, _)| ledger.path().to_owned())))
             }
             _ => None,
         });
         if let Ok(Some((e, salvaged))) = checked.await {
             match salvaged {
                 Ok(path) => records.switch_ledger(&path),
-                Err(e) => crate::log!("nothing could be read from the damaged ledger: {e}"),
+                Err(e) => crate::log!("the damaged ledger could not be salvaged: {e}"),
             }
             reading_only.set(&e);
             return;
         }
-        suspected.notified().await;
+        ledger_damage.notified().await;
     }
 }

@@ -1,4 +1,4 @@
-//! The house: desk, shim keeping, recovery, shutdown, and the HTTP surface on the unix socket.
+//! The daemon: decides about requests, keeps their shims, recovers and shuts down, and serves HTTP and MCP.
 
 mod caller;
 mod calls;
@@ -35,7 +35,7 @@ pub use countersign_store::HomeError;
 pub use mcp::protocol::{HttpService, over_http};
 pub use startup::{Start, main};
 
-/// A line for the operator. Never holds what a task printed or was asked; what an error quotes is cleaned.
+/// Writes a line for the operator. It must never hold a task's output or request; text quoted by errors is redacted.
 macro_rules! log {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
@@ -45,12 +45,12 @@ macro_rules! log {
 }
 pub(crate) use log;
 
-/// Runs what may block on a thread where it may take its time.
+/// Runs blocking work on the thread pool for it.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))
 }
 
-/// Takes a lock that nothing panics under.
+/// Takes a lock. No code panics while it holds one.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().expect("nothing panics while it holds this lock")
+    mutex.lock().expect("no code panics while it holds this lock")
 }

@@ -1,8 +1,8 @@
-//! What a moment brings with it, handed to code that reads no clock and draws no numbers.
+//! Time and randomness as a value, for code that may read no clock and draw no random numbers.
 
 use countersign_model::{IdMint, Timestamp};
 
-/// The time, and what new ids are made from.
+/// The current time, and the source of new ids.
 pub(crate) struct Moment<'a> {
     pub(crate) at: Timestamp,
     pub(crate) random: u32,

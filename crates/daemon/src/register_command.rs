@@ -1,4 +1,4 @@
-//! What may be entered into the register, and what may not. Pure, like the desk that asks it.
+//! Commands that change the register, and the rules for them. Pure, like the desk.
 
 use crate::moment::Moment;
 use countersign_model::{
@@ -8,7 +8,7 @@ use countersign_model::{
 use countersign_policy::Label;
 use std::{sync::Arc, time::Duration};
 
-/// What a surface wants entered.
+/// A change to the register.
 pub(crate) enum RegisterCommand {
     Grant(Box<Grant>),
     Revoke {
@@ -16,7 +16,7 @@ pub(crate) enum RegisterCommand {
         principal: PrincipalId,
         by: Text,
     },
-    /// The grant's calls are to run in what their risks need.
+    /// Confines the calls of a grant to what their risks need.
     Narrow {
         grant: GrantId,
         principal: PrincipalId,
@@ -39,15 +39,15 @@ pub(crate) enum RegisterCommand {
         token: TokenId,
         by: Text,
     },
-    UsedToken(TokenId),
-    /// A user of the machine who has come for the first time.
-    Welcome {
+    RecordTokenUse(TokenId),
+    /// Adds a user of the machine who calls for the first time.
+    AddUser {
         uid: u32,
         name: Text,
     },
 }
 
-/// What came of it.
+/// The reply to a register command.
 #[derive(Debug, Clone)]
 pub(crate) enum RegisterReply {
     Grant { grant: Box<Grant>, new: bool },
@@ -56,14 +56,14 @@ pub(crate) enum RegisterReply {
     Nothing,
 }
 
-/// How often the use of a token is written down.
-const USED_EVERY: Duration = Duration::from_secs(3600);
+/// How often the use of a token is recorded.
+const TOKEN_USE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// What is entered for a wish, and what came of it.
+/// The entries of a command, and its reply.
 type RegisterOutcome = Result<(Vec<RegisterEntry>, RegisterReply), Refusal>;
 
-pub(crate) fn decide_command(wish: RegisterCommand, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
-    match wish {
+pub(crate) fn decide_command(command: RegisterCommand, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
+    match command {
         RegisterCommand::Grant(grant) => Ok(save_grant(*grant, register, now)),
         RegisterCommand::Revoke { grant, principal, by } => {
             let kept = Box::new(find_grant(register, grant, principal)?.clone());
@@ -72,31 +72,31 @@ pub(crate) fn decide_command(wish: RegisterCommand, register: &Register, now: &m
         RegisterCommand::Narrow { grant, principal, by } => narrow_grant(grant, principal, by, register, now),
         RegisterCommand::Open(session) => open_session(session, register),
         RegisterCommand::Move { session, directory } => {
-            let mut moved = find_open(register, session)?.clone();
+            let mut moved = find_open_session(register, session)?.clone();
             Arc::make_mut(&mut moved).directory = Some(directory.clone());
             Ok((vec![RegisterEntry::SessionMoved { session, directory, root: None }], RegisterReply::Session(moved)))
         }
         RegisterCommand::End { session, by } => {
-            let ended = RegisterReply::Session(Arc::clone(find_open(register, session)?));
+            let ended = RegisterReply::Session(Arc::clone(find_open_session(register, session)?));
             Ok((vec![RegisterEntry::SessionEnded { session, by }], ended))
         }
         RegisterCommand::Token { token, of } => create_token(*token, of, register, now),
         RegisterCommand::RevokeToken { token, by } => revoke_token(token, by, register),
-        RegisterCommand::Welcome { uid, name } => {
+        RegisterCommand::AddUser { uid, name } => {
             let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
             let new = register.roster.of_uid(uid).is_none();
             let added = new.then_some(RegisterEntry::PrincipalAdded { principal, name, uid: Some(uid) });
             Ok((added.into_iter().collect(), RegisterReply::Nothing))
         }
-        RegisterCommand::UsedToken(token) => {
+        RegisterCommand::RecordTokenUse(token) => {
             let last = register.roster.token(token).map(|t| t.last_used_at);
-            let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= USED_EVERY));
+            let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= TOKEN_USE_INTERVAL));
             Ok((due.then_some(RegisterEntry::TokenUsed { token }).into_iter().collect(), RegisterReply::Nothing))
         }
     }
 }
 
-/// What says the same is there already.
+/// Saves a grant, unless an equal one exists.
 fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<RegisterEntry>, RegisterReply) {
     if let Some(same) = register.grants.same(&grant, now.at) {
         return (Vec::new(), RegisterReply::Grant { grant: Box::new(same.clone()), new: false });
@@ -106,7 +106,7 @@ fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<R
     (vec![RegisterEntry::GrantSaved { grant: grant.clone() }], RegisterReply::Grant { grant, new: true })
 }
 
-/// The narrow grant takes the place of the other.
+/// Replaces a grant by a narrow one.
 fn narrow_grant(
     grant: GrantId,
     principal: PrincipalId,
@@ -135,23 +135,26 @@ fn open_session(session: Box<Session>, register: &Register) -> RegisterOutcome {
     if let Some(agent) = session.agent
         && register.roster.of_agent(agent).is_some_and(|s| s.principal != session.principal)
     {
-        return Err(Refusal::new(RefusalCode::Forbidden, "this process is the agent of somebody else's session"));
+        return Err(Refusal::new(RefusalCode::Forbidden, "this process is the agent of another user's session"));
     }
     let kept = RegisterReply::Session(Arc::new((*session).clone()));
     Ok((vec![RegisterEntry::SessionOpened { session }], kept))
 }
 
-/// With its principal, when that is new.
+/// Creates a token, and its principal if that is new.
 fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
     let roster = &register.roster;
     let agents_only = |s: &CredentialScope| !s.for_agents();
     if token.kind == CredentialKind::Agent && token.scopes.iter().any(agents_only) {
-        return Err(Refusal::new(RefusalCode::BadRequest, "an agent never holds `approve` or `admin`")
-            .hint("make a --person token for people"));
+        return Err(Refusal::new(
+            RefusalCode::BadRequest,
+            "an agent token cannot have the scopes `approve` or `admin`",
+        )
+        .hint("use the kind `person` for a person's token (csn token create --person)"));
     }
     if roster.tokens().any(|t| t.name == token.name && t.holds(now.at)) {
-        return Err(Refusal::new(RefusalCode::BadRequest, format!("there is a token named `{}` already", token.name))
-            .hint("revoke it first, or take another name"));
+        return Err(Refusal::new(RefusalCode::BadRequest, format!("a token named `{}` already exists", token.name))
+            .hint("revoke that token first, or choose another name"));
     }
     let mut entered = Vec::new();
     let principal = match of {
@@ -174,17 +177,18 @@ fn revoke_token(token: TokenId, by: Text, register: &Register) -> RegisterOutcom
         }
         Some(kept) => Ok((Vec::new(), RegisterReply::Token(Arc::clone(kept)))),
         None => Err(Refusal::new(RefusalCode::NotFound, format!("there is no token {token}"))
-            .hint("`csn token list` shows them")),
+            .hint("`csn token list` shows all tokens")),
     }
 }
 
 fn find_grant(register: &Register, grant: GrantId, principal: PrincipalId) -> Result<&Grant, Refusal> {
     register.grants.get(grant).filter(|g| g.principal == principal).ok_or_else(|| {
-        Refusal::new(RefusalCode::NotFound, format!("there is no grant {grant}")).hint("`csn grants list` shows them")
+        Refusal::new(RefusalCode::NotFound, format!("there is no grant {grant}"))
+            .hint("`csn grants list` shows all grants")
     })
 }
 
-fn find_open(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
+fn find_open_session(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
     match register.roster.session(session) {
         None => Err(Refusal::new(RefusalCode::NotFound, format!("there is no session {session}"))),
         Some(found) if found.ended_at.is_some() => Err(Refusal::new(RefusalCode::SessionOver, "the session has ended")),
@@ -192,7 +196,7 @@ fn find_open(register: &Register, session: SessionId) -> Result<&Arc<Session>, R
     }
 }
 
-/// How a grant is written for people. Its parts are clean already.
-pub(crate) fn label(grant: &Grant) -> Text {
+/// The text of a grant for people. Its parts are redacted already.
+pub(crate) fn grant_label(grant: &Grant) -> Text {
     countersign_redact::text_by_shape(&Label::from_grant(grant).to_string())
 }

@@ -1,4 +1,4 @@
-//! Talking with a service manager: that we are ready, that we are going, that we are alive. Says nothing where there is none.
+//! Reports the daemon's state to a service manager. Does nothing where there is none.
 
 use crate::calls::CommitHandle;
 use countersign_model::DaemonState;
@@ -6,37 +6,37 @@ use sd_notify::NotifyState;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// We serve.
-pub(crate) fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+/// Reports that the daemon serves.
+pub(crate) fn notify_ready(status: &str) {
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// We are going down, in order, and that may take as long as its deadlines say.
-pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+/// Reports that the daemon is stopping, which may take until its deadlines.
+pub(crate) fn notify_stopping() {
+    notify(&[NotifyState::Stopping]);
 }
 
-/// Which state the house is in.
-pub(crate) fn state(state: DaemonState) {
+/// Reports the daemon's state.
+pub(crate) fn notify_state(state: DaemonState) {
     let name = serde_json::json!(state);
-    tell(&[NotifyState::Status(name.as_str().unwrap_or_default())]);
+    notify(&[NotifyState::Status(name.as_str().unwrap_or_default())]);
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
-        crate::log!("the service manager was not told: {e}");
+        crate::log!("the service manager could not be notified: {e}");
     }
 }
 
-/// Pats the watchdog for as long as the commit loop answers: a daemon that decides nothing any more is to be restarted.
-/// Running tasks are not touched by that.
-pub(crate) async fn watchdog(commit: CommitHandle, state: watch::Receiver<DaemonState>) {
+/// Notifies the watchdog while the commit loop answers: a daemon that cannot decide any more is restarted. Running
+/// tasks are not affected.
+pub(crate) async fn notify_watchdog(commit: CommitHandle, state: watch::Receiver<DaemonState>) {
     let Some(every) = sd_notify::watchdog_enabled() else { return };
-    // Several times within its patience: one slow commit is no reason for a restart.
+    // Several times within its timeout: one slow commit is no reason for a restart.
     let every = every / 4;
     while *state.borrow() != DaemonState::Halted {
         if tokio::time::timeout(every * 2, commit.barrier()).await.is_ok_and(|a| a.is_ok()) {
-            tell(&[NotifyState::Watchdog]);
+            notify(&[NotifyState::Watchdog]);
         }
         tokio::time::sleep(every.max(Duration::from_millis(10))).await;
     }

@@ -1,4 +1,4 @@
-//! The house from start to halt, in order.
+//! The daemon from start to stop: opens the home, builds the parts, connects them and runs them.
 
 use crate::{
     calls::CommitHandle,
@@ -33,30 +33,30 @@ use tokio::{net::UnixListener, sync::Notify};
 /// How a daemon was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// In somebody's terminal; it listens on loopback too.
+    /// In a terminal; it also listens on loopback.
     Foreground { tcp: Option<String> },
-    /// By `csn up --detach` or by a client that needed a house: says one line, then lets go of its starter.
+    /// By `csn up --detach` or by a client that needs a daemon. It prints one line, then closes its starter's streams.
     Detached,
-    /// By a service manager, for every user of the machine.
-    Machine,
+    /// By a service manager, as a system service for every user of the machine.
+    SystemService,
 }
 
-/// Runs a house until it is stopped. `shim` is the supervisor program.
+/// Runs the daemon until it is stopped. `shim` is the path of the supervisor program.
 pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_shim::forbid_dumping();
     countersign_shim::configure_allocator();
     countersign_shim::descriptors::raise_limit();
-    // What went wrong may quote what it went wrong with.
+    // A panic message may quote a secret; the log redacts it.
     std::panic::set_hook(Box::new(|info| crate::log!("panic: {info}")));
     if start == Start::Detached {
         countersign_shim::close_inherited_descriptors();
         let _ = rustix::process::setsid();
     }
     let home = Home::locate()?;
-    let (users, socket) = whom_to_serve(&start, &home)?;
+    let (users, socket) = users_and_socket(&start, &home)?;
     let (config, degraded) = Config::load_or_degrade()?;
     if let Some(why) = &degraded {
-        crate::log!("degraded, only what reads may run: {why}");
+        crate::log!("degraded: only read-only commands may run: {why}");
     }
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies)
@@ -66,11 +66,11 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_redact::set_user_rules(user);
     home.prepare()?;
     let lock = home.lock()?;
-    // Orphans of a shim that is killed come to us, so that they can be ended.
-    countersign_shim::become_subreaper().context("cannot look after orphans")?;
+    // The kernel hands the orphans of a killed shim to the daemon, so that it can end them.
+    countersign_shim::become_subreaper().context("cannot become the reaper of orphaned processes")?;
     anyhow::ensure!(
         shim.is_file(),
-        "the supervisor {} is missing: it must lie beside csn; `cargo xtask build` puts it there",
+        "the supervisor {} is missing; it must be in the same directory as csn; `cargo xtask build` puts it there",
         shim.display()
     );
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -78,33 +78,38 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .max_blocking_threads(32)
         .enable_all()
         .build()
-        .context("no threads for the daemon")?;
-    let gate = Arc::new(gate(&home, &config, rules, degraded)?);
-    let DaemonParts { ops, commit_loop, sealer, suspected, launched } =
+        .context("cannot start the daemon's threads")?;
+    let gate = Arc::new(gate_settings(&home, &config, rules, degraded)?);
+    let DaemonParts { ops, commit_loop, sealer, ledger_damage, launched } =
         open(home, config, gate, shim, runtime.handle().clone(), users, socket)?;
     let listener = {
         let _guard = runtime.enter();
-        listen(&ops.socket, ops.users.is_machine())?
+        listen(&ops.socket, ops.users.is_system_service())?
     };
-    let commits = std::thread::Builder::new().name("office".into()).spawn(move || commit_loop.run())?;
+    let commits = std::thread::Builder::new().name("commit".into()).spawn(move || commit_loop.run())?;
     std::thread::Builder::new().name("seal".into()).spawn(move || sealer.run())?;
-    runtime.block_on(serve(ops, listener, launched, suspected, start))?;
+    runtime.block_on(serve(ops, listener, launched, ledger_damage, start))?;
     runtime.shutdown_timeout(Duration::from_millis(100));
     let _ = commits.join();
-    // Last: as long as the commit loop may write, no other daemon may.
+    // Released last: no other daemon may start while the commit loop can write.
     drop(lock);
     Ok(())
 }
 
-/// What the gate goes by, beside the request and the world.
-fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<String>) -> anyhow::Result<GateSettings> {
+/// The settings that the gate judges by.
+fn gate_settings(
+    home: &Home,
+    config: &Config,
+    rules: CheckedRules,
+    degraded: Option<String>,
+) -> anyhow::Result<GateSettings> {
     Ok(GateSettings {
         rules,
-        protected: own_places(home),
+        protected: protected_directories(home),
         read_all: config.audience.personal.read == UnaskedReads::All,
         roots: real_roots(&config.roots),
         degraded,
-        key: house_key(home).context("the house has no digest key")?,
+        key: house_key(home).context("the home has no digest key")?,
         kernel: config.confine.kernel(countersign_shim::detect_kernel()),
         granted: config.confine.granted,
         network: config.confine.network,
@@ -112,8 +117,8 @@ fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<Stri
     })
 }
 
-/// All that a verdict depends on but the request, the world and the grants, as one digest.
-fn policy(config: &Config) -> anyhow::Result<Digest> {
+/// A digest of everything that a verdict depends on, except the request, its facts and the grants.
+fn policy_digest(config: &Config) -> anyhow::Result<Digest> {
     let [rules, denies] = config.rules();
     let settings = serde_json::json!({
         "rules": rules, "hard_deny": denies, "profile": config.profile, "roots": config.roots,
@@ -125,7 +130,7 @@ fn policy(config: &Config) -> anyhow::Result<Digest> {
     Ok(Digest::sha256(&[b"countersign.policy.v1:", env!("CARGO_PKG_VERSION").as_bytes(), tables.as_bytes(), &settings]))
 }
 
-/// As they were named, and where they really are.
+/// Directories as they are written in the configuration, and their real paths.
 fn real_roots(named: &[String]) -> Vec<String> {
     let real = |root: &String| std::fs::canonicalize(root).ok()?.into_os_string().into_string().ok();
     let mut roots: Vec<String> = named.iter().cloned().chain(named.iter().filter_map(real)).collect();
@@ -133,14 +138,14 @@ fn real_roots(named: &[String]) -> Vec<String> {
     roots
 }
 
-/// The daemon in its parts, wired and not yet running.
+/// The parts of the daemon, connected but not running.
 struct DaemonParts {
     ops: Arc<Ops>,
     commit_loop: CommitLoop,
     sealer: Sealer,
-    /// Rung when something in the ledger does not read.
-    suspected: Arc<Notify>,
-    /// The tasks that earlier daemons have launched.
+    /// Notified when the ledger cannot be read.
+    ledger_damage: Arc<Notify>,
+    /// The tasks that earlier daemons launched.
     launched: Vec<TaskId>,
 }
 
@@ -154,13 +159,13 @@ fn open(
     socket: PathBuf,
 ) -> anyhow::Result<DaemonParts> {
     let OpenedLedger { ledger, reader, desk, after_a_crash, home_id, reading_only } =
-        ledger_state::open(&home, caps(&config), policy(&config)?)?;
+        ledger_state::open(&home, task_caps(&config), policy_digest(&config)?)?;
     if !reading_only.is_set() {
-        tidy_waiting(&home, &reader);
+        delete_orphaned_requests(&home, &reader);
     }
-    let (senders, views) = CommittedViews::of(&desk, &ledger);
+    let (senders, views) = CommittedViews::from_desk(&desk, &ledger);
     let (handle, calls) = CommitHandle::new();
-    let given = LaunchSecrets::default();
+    let launch_secrets = LaunchSecrets::default();
     let (sealer, to_sealer, sealing) = Sealer::new(SealerParts {
         home: &home,
         home_id,
@@ -169,19 +174,19 @@ fn open(
         ledger: &ledger,
         commit: &handle,
         roster: views.roster.clone(),
-        given: given.clone(),
+        launch_secrets: launch_secrets.clone(),
         after_a_crash,
         reading_only: reading_only.why(),
     })?;
     let registry =
         ShimRegistry::new(home.clone(), gate.key.clone(), handle.clone(), runtime, after_a_crash, sealing.clone());
     remember_shims(&registry, &desk, &reader)?;
-    // Without the ledger nobody knows what was launched with which leave: it is left alone.
-    let launched = if reading_only.is_set() { Vec::new() } else { desk.launched() };
-    let suspected = Arc::new(Notify::new());
+    // Without the ledger it is not known what the running tasks were permitted: leave them alone.
+    let launched = if reading_only.is_set() { Vec::new() } else { desk.launched_tasks() };
+    let ledger_damage = Arc::new(Notify::new());
     let readers = LedgerReaderPool::new(ledger.path(), {
-        let suspected = Arc::clone(&suspected);
-        move || suspected.notify_one()
+        let ledger_damage = Arc::clone(&ledger_damage);
+        move || ledger_damage.notify_one()
     });
     let commit_loop = CommitLoop::new(CommitParts {
         home: home.clone(),
@@ -193,19 +198,19 @@ fn open(
         handle: handle.clone(),
         calls,
         views: senders,
-        pool: ShimPool::stock(shim),
+        pool: ShimPool::start(shim),
         registry: Arc::clone(&registry),
-        publisher: publish::publisher(&home, users.clone(), views.roster.clone())?,
+        publisher: publish::spawn_publisher(&home, users.clone(), views.roster.clone())?,
         sealer: to_sealer.clone(),
-        given,
-        suspected: Arc::clone(&suspected),
+        launch_secrets,
+        ledger_damage: Arc::clone(&ledger_damage),
     })?;
     let records = Records::new(
         home.clone(),
         home_id,
         readers,
         views.roster.clone(),
-        views.line,
+        views.queue,
         sealing.clone(),
         Arc::clone(&registry),
     );
@@ -219,15 +224,15 @@ fn open(
         registry,
         commit: handle,
         roster: views.roster,
-        head: views.head,
+        decision_count: views.decision_count,
         reading_only,
         sealer: to_sealer,
         sealing,
     });
-    Ok(DaemonParts { ops: Arc::new(ops), commit_loop, sealer, suspected, launched })
+    Ok(DaemonParts { ops: Arc::new(ops), commit_loop, sealer, ledger_damage, launched })
 }
 
-fn caps(config: &Config) -> TaskCaps {
+fn task_caps(config: &Config) -> TaskCaps {
     TaskCaps {
         session: config.limits.running_per_session,
         principal: config.limits.running_per_principal,
@@ -235,11 +240,12 @@ fn caps(config: &Config) -> TaskCaps {
     }
 }
 
-/// Known before anybody is let in: what is below a launched task's supervisor is the task's, also while it is looked for.
+/// Must run before any caller is served: a process below a launched task's supervisor belongs to the task, also while
+/// recovery still looks for the supervisor.
 fn remember_shims(registry: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -> anyhow::Result<()> {
-    for task in desk.launched() {
+    for task in desk.launched_tasks() {
         for (_, line) in reader.decisions(task, 0)? {
-            // Of a task that only its directory tells of, the supervisor is not known.
+            // The supervisor is unknown if only the task's directory shows that it was launched.
             if let Ok(Record { what: RecordContent::Decision(Decision::Launched { shim_pid, .. }), .. }) =
                 Record::parse(&line)
                 && shim_pid > 0
@@ -251,8 +257,8 @@ fn remember_shims(registry: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -
     Ok(())
 }
 
-/// The directories that no task may touch, as they are and as they were written.
-fn own_places(home: &Home) -> Vec<String> {
+/// The directories that no task may touch: their real paths, and the paths as written.
+fn protected_directories(home: &Home) -> Vec<String> {
     let config = Config::path().and_then(|p| p.parent().map(std::path::Path::to_path_buf));
     let mut places = Vec::new();
     for path in [Some(home.path().to_path_buf()), config].into_iter().flatten() {
@@ -263,20 +269,20 @@ fn own_places(home: &Home) -> Vec<String> {
     places
 }
 
-/// Whoever is known for an agent stays one while no daemon is there to ask.
-async fn keep_agents(ops: Arc<Ops>) {
+/// Stores which processes are agents, so that clients recognise them while no daemon runs.
+async fn store_agents(ops: Arc<Ops>) {
     let mut roster = ops.roster.clone();
     let mut groups = AgentGroups::default();
     loop {
         let now = Arc::clone(&roster.borrow_and_update());
         let known = Arc::clone(&now);
-        let kept = crate::blocking(move || {
-            groups.keep(known.agents());
+        let stored = crate::blocking(move || {
+            groups.update(known.agents());
             groups
         });
-        groups = kept.await.unwrap_or_default();
+        groups = stored.await.unwrap_or_default();
         if let Err(e) = countersign_store::keep_agents(&ops.home, now.agents()) {
-            crate::log!("who is an agent could not be kept: {e}");
+            crate::log!("the list of agent processes could not be stored: {e}");
         }
         if roster.changed().await.is_err() {
             return;
@@ -284,34 +290,34 @@ async fn keep_agents(ops: Arc<Ops>) {
     }
 }
 
-/// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
-fn tidy_waiting(home: &Home, reader: &LedgerReader) {
+/// Deletes stored requests that no task waits for: never acknowledged, or left by a crash.
+fn delete_orphaned_requests(home: &Home, reader: &LedgerReader) {
     let _ = countersign_store::waiting::sweep(home);
-    let Ok(kept) = countersign_store::waiting::all(home) else { return };
+    let Ok(stored) = countersign_store::waiting::all(home) else { return };
     let Ok(asked) = reader.waiting_tasks() else { return };
-    for task in kept.into_iter().filter(|task| !asked.contains(task)) {
+    for task in stored.into_iter().filter(|task| !asked.contains(task)) {
         let _ = countersign_store::waiting::forget(home, task);
     }
 }
 
-/// Whom this house serves, and where it listens for them.
-fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)> {
-    let base = env::base_of_house();
-    if *start != Start::Machine {
-        return Ok((Users::own(base), home.socket()));
+/// The users that this daemon serves, and the socket that it listens on.
+fn users_and_socket(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)> {
+    let base = env::daemon_base_variables();
+    if *start != Start::SystemService {
+        return Ok((Users::for_own_user(base), home.socket()));
     }
     anyhow::ensure!(
         countersign_shim::can_act_for_other_users() && !rustix::process::geteuid().is_root(),
-        "a house of the machine needs a user of its own that may act for others: \
-         `csn service install --system` makes the unit that starts it so"
+        "the system service needs its own user that may act for others; \
+         `csn service install --system` installs a unit that starts it this way"
     );
     let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(MACHINE_RUN), PathBuf::from);
-    Ok((Users::of_the_machine(base), door.join(SOCKET)))
+    Ok((Users::for_system_service(base), door.join(SOCKET)))
 }
 
-/// The kernel says who comes: everybody may knock at the door of a house of the machine.
+/// Every user may connect to a system service; the kernel tells the daemon who connects.
 fn listen(socket: &std::path::Path, everybody: bool) -> anyhow::Result<UnixListener> {
-    // The lock is ours, so whoever bound this before is gone.
+    // This daemon holds the lock, so a socket that exists belongs to a daemon that has ended.
     let _ = std::fs::remove_file(socket);
     let failed = || format!("cannot listen on {}", socket.display());
     let (_dir, path) = Home::short(socket.parent().with_context(failed)?, SOCKET).with_context(failed)?;
@@ -326,33 +332,33 @@ async fn serve(
     ops: Arc<Ops>,
     listener: UnixListener,
     launched: Vec<TaskId>,
-    suspected: Arc<Notify>,
+    ledger_damage: Arc<Notify>,
     start: Start,
 ) -> anyhow::Result<()> {
     let front = HttpState::new(Arc::clone(&ops));
-    // From the first moment: a house that is told to go while it comes up goes in order, too.
+    // Listen from the beginning: a daemon that is told to stop while it starts must stop in order, too.
     let mut signals = Signals::listen()?;
-    ops.enter(DaemonState::Boot, None);
+    ops.enter_state(DaemonState::Boot, None);
     let server = tokio::spawn(http::serve_unix(Arc::clone(&front), listener));
-    ops.enter(DaemonState::Recovering, None);
+    ops.enter_state(DaemonState::Recovering, None);
     let registry = Arc::clone(&ops.registry);
     crate::blocking(move || recovery::adopt_all(&registry, &launched)).await?;
-    ops.settled_so_far().await;
-    ops.enter(DaemonState::Ready, None);
-    ops.enter(DaemonState::Running, None);
+    ops.wait_for_commits().await;
+    ops.enter_state(DaemonState::Ready, None);
+    ops.enter_state(DaemonState::Running, None);
     if !ops.reading_only.is_set() {
         let (records, reading_only) = (Arc::clone(&ops.records), Arc::clone(&ops.reading_only));
-        tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, suspected));
-        tokio::spawn(retention::tick(Arc::clone(&ops)));
-        tokio::spawn(keep_agents(Arc::clone(&ops)));
+        tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, ledger_damage));
+        tokio::spawn(retention::run_periodically(Arc::clone(&ops)));
+        tokio::spawn(store_agents(Arc::clone(&ops)));
     }
     let tcp = match &start {
         Start::Foreground { tcp } => Some(open_loopback(&front, tcp.as_deref()).await),
-        Start::Detached | Start::Machine => None,
+        Start::Detached | Start::SystemService => None,
     };
-    greet(&ops.home, &ops.socket, &start, tcp)?;
-    service::ready(&format!("serves {}", ops.home.path().display()));
-    tokio::spawn(service::watchdog(ops.commit.clone(), ops.state.subscribe()));
+    announce_ready(&ops.home, &ops.socket, &start, tcp)?;
+    service::notify_ready(&format!("serves {}", ops.home.path().display()));
+    tokio::spawn(service::notify_watchdog(ops.commit.clone(), ops.state.subscribe()));
     let reason = tokio::select! {
         () = ops.stop.notified() => "asked to stop",
         reason = signals.next() => reason,
@@ -368,20 +374,20 @@ async fn serve(
 
 async fn open_loopback(front: &Arc<HttpState>, wanted: Option<&str>) -> Result<std::net::SocketAddr, Refusal> {
     let wanted = match wanted {
-        None => http::tcp::DEFAULT,
+        None => http::tcp::DEFAULT_ADDRESS,
         Some(text) => text.parse().map_err(|_| {
             Refusal::new(
                 RefusalCode::BadRequest,
                 format!("`{}` is not an address", countersign_model::DisplaySafe::bounded(text, 60)),
             )
-            .hint("--tcp 127.0.0.1:PORT")
+            .hint("use --tcp 127.0.0.1:PORT")
         })?,
     };
-    http::tcp::open(front, wanted).await
+    http::tcp::start_listener(front, wanted).await
 }
 
-/// Says that we serve. A detached daemon then lets go of whoever started it.
-fn greet(
+/// Reports that the daemon serves. A detached daemon then closes its starter's streams.
+fn announce_ready(
     home: &Home,
     socket: &std::path::Path,
     start: &Start,
@@ -389,14 +395,16 @@ fn greet(
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match start {
-        Start::Foreground { .. } | Start::Machine => {
+        Start::Foreground { .. } | Start::SystemService => {
             writeln!(out, "countersign {} serves {}", env!("CARGO_PKG_VERSION"), home.path().display())?;
             writeln!(out, "socket {}", socket.display())?;
             match tcp {
-                Some(Ok(at)) => writeln!(out, "http://{at} for those who have a token (csn token create)")?,
+                Some(Ok(at)) => writeln!(out, "http://{at} (needs a token: csn token create)")?,
                 Some(Err(refusal)) => {
-                    writeln!(out, "not on loopback: {refusal}")?;
-                    refusal.hint.iter().try_for_each(|hint| writeln!(out, "  {hint}"))?;
+                    writeln!(out, "not listening on loopback: {refusal}")?;
+                    if let Some(hint) = &refusal.hint {
+                        writeln!(out, "  {hint}")?;
+                    }
                 }
                 None => {}
             }
@@ -420,24 +428,25 @@ fn greet(
     Ok(())
 }
 
-/// The operations of a daemon over a home of their own, for tests: decisions are committed and receipts are made out, but
-/// nothing listens, and there is no supervisor program, so that nothing can run.
+/// The operations of a daemon with its own home, for tests. It commits decisions and seals receipts, but nothing
+/// listens, and there is no supervisor program, so no task can run.
 #[cfg(test)]
-pub(crate) fn operations(
+pub(crate) fn test_operations(
     directory: &std::path::Path,
     config: Config,
+    degraded: Option<String>,
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<Arc<Ops>> {
     let home = Home::at(directory);
     home.prepare()?;
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
-    let gate = Arc::new(gate(&home, &config, rules, None)?);
-    let users = Users::own(env::base_of_house());
+    let gate = Arc::new(gate_settings(&home, &config, rules, degraded)?);
+    let users = Users::for_own_user(env::daemon_base_variables());
     let (shim, socket) = (directory.join("no-supervisor"), home.socket());
     let DaemonParts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), users, socket)?;
     std::thread::spawn(move || commit_loop.run());
     std::thread::spawn(move || sealer.run());
-    ops.enter(DaemonState::Running, None);
+    ops.enter_state(DaemonState::Running, None);
     Ok(ops)
 }

@@ -26,7 +26,7 @@ fn check(daemon: &TestHome, run: Child, before: usize, moment: &str) {
 
 #[test]
 fn a_run_survives_the_daemon_at_every_named_point() {
-    for point in ["ledger.before_commit", "ledger.after_commit", "office.before_hand_over", "office.after_hand_over"] {
+    for point in ["ledger.before_commit", "ledger.after_commit", "commit.before_hand_over", "commit.after_hand_over"] {
         let daemon = TestHome::new(CSN);
         let file = daemon.work().join("crash-at");
         let daemon = daemon.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
@@ -45,7 +45,7 @@ fn a_terminal_of_a_run_survives_the_daemon_that_dies_before_it_begins() {
     let file = daemon.work().join("crash-at");
     let daemon = daemon.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
     daemon.start();
-    std::fs::write(&file, "office.before_hand_over").unwrap();
+    std::fs::write(&file, "commit.before_hand_over").unwrap();
     let run = csn_run(&daemon, &["--pty", "--quiet"]);
     daemon.daemon_ends();
     let ended = run.wait_with_output().unwrap();

@@ -154,7 +154,7 @@ fn the_answer_says_which_limits_apply_and_ceilings_hold() {
     );
     for limits in [json!({"output_bytes": 5001}), json!({"frames": 1001}), json!({"wall_ms": 60001})] {
         let (refusal, _) = daemon.refused("true", json!({"limits": limits}));
-        assert!(refusal.code == RefusalCode::BadRequest && refusal.message.contains("the most that this house allows"));
+        assert!(refusal.code == RefusalCode::BadRequest && refusal.message.contains("the maximum of this daemon"));
     }
 }
 
@@ -506,7 +506,9 @@ fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
     std::os::unix::fs::symlink(&elsewhere, &runs).unwrap();
     let_go(&daemon, task);
     let log = daemon.home().join("run/daemon.log");
-    wait_for(|| std::fs::read_to_string(&log).is_ok_and(|l| l.contains(&format!("{task}: not published"))));
+    wait_for(|| {
+        std::fs::read_to_string(&log).is_ok_and(|l| l.contains(&format!("{task}: the output was not published")))
+    });
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
     for unfit in [work.clone(), work.join("nowhere")] {
         let (refusal, _) = daemon.refused("true", json!({"workspace": unfit}));

@@ -65,13 +65,13 @@ fn the_daemon_may_die_at_every_named_point() {
     for point in [
         "ledger.before_commit",
         "ledger.after_commit",
-        "office.before_hand_over",
-        "office.after_hand_over",
-        "office.after_waiting",
+        "commit.before_hand_over",
+        "commit.after_hand_over",
+        "commit.after_waiting",
     ] {
         for profile in ["full_auto", "safe"] {
             if (point.contains("hand_over") && profile == "safe")
-                || (point == "office.after_waiting" && profile != "safe")
+                || (point == "commit.after_waiting" && profile != "safe")
             {
                 continue;
             }
@@ -88,7 +88,7 @@ fn the_daemon_may_die_at_every_named_point() {
 
 #[test]
 fn the_daemon_may_die_at_every_point_of_an_answer() {
-    for point in ["ledger.before_commit", "ledger.after_commit", "office.before_hand_over", "office.after_hand_over"] {
+    for point in ["ledger.before_commit", "ledger.after_commit", "commit.before_hand_over", "commit.after_hand_over"] {
         let (daemon, file) = armed();
         let asked = risky_ask(&daemon, "safe").unwrap();
         std::fs::write(&file, point).unwrap();

@@ -426,7 +426,7 @@ fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
     let task = daemon.ask("bash steal.sh");
     daemon.settled(task);
     let said = daemon.stdout(task);
-    assert!(said.starts_with("403") && said.contains("token phone is a person's, and used by a task"), "{said}");
+    assert!(said.starts_with("403") && said.contains("token phone is a person's token, but a task"), "{said}");
     assert_eq!(daemon.client().approval(&approval.to_string()).unwrap().state, ApprovalState::Waiting);
     // In a person's hands it is good.
     let answer = with(&at, &token, "POST", &format!("/approvals/{approval}"), Some(json!({"choice": "once"})));

@@ -206,7 +206,7 @@ fn f006_a_second_answer_changes_nothing() {
     s.daemon.settled(card.task_id);
     let late = refusal(s.client.answer(card.id, Choice::Anywhere, None));
     assert_eq!(late.code, RefusalCode::AlreadyAnswered);
-    assert!(late.message.contains("already answered `once` by owner"), "{}", late.message);
+    assert!(late.message.contains("already answered with `once` by owner"), "{}", late.message);
     assert!(s.labels().is_empty());
     assert_eq!(s.client.approval(&card.id.to_string()).unwrap().resolution().unwrap(), "Approved (no save)");
     assert_eq!(std::fs::read_to_string(s.path("ran")).unwrap(), "x\n");
@@ -732,7 +732,7 @@ fn f026_approved_and_not_run_is_told_as_it_is() {
     let card = s.card("echo x >> ran");
     s.daemon.kill_daemon();
     let point = s.daemon.work().join("point");
-    std::fs::write(&point, "office.before_hand_over").unwrap();
+    std::fs::write(&point, "commit.before_hand_over").unwrap();
     s.daemon.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
     assert!(s.client.answer(card.id, Choice::Once, None).is_err(), "the house died while it was about to start it");
     s.daemon.daemon_ends();

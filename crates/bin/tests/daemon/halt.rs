@@ -99,7 +99,7 @@ fn f186_with_keep_every_task_goes_on_and_is_adopted() {
     signal(daemon.daemon_pid(), Signal::TERM);
     daemon.daemon_ends();
     in_order(&daemon);
-    assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 kept running");
+    assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 tasks kept running");
     daemon.start();
     for task in &tasks {
         assert_eq!(daemon.client().task(&task.to_string()).unwrap().status, Status::Running);
@@ -125,7 +125,7 @@ fn f186_f187_with_stop_the_graph_runs_in_order_and_nothing_is_left() {
     signal(daemon.daemon_pid(), Signal::TERM);
     daemon.daemon_ends();
     in_order(&daemon);
-    assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 stopped");
+    assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 tasks stopped");
     assert_eq!(left_of(&tasks), [0; 0]);
     // Every one of them has its receipt, without anybody coming back for it.
     let out = daemon.csn(&["verify", "--json"]);
@@ -183,7 +183,7 @@ fn a_supervisor_that_does_not_answer_is_ended_with_its_task() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     daemon.daemon_ends();
     in_order(&daemon);
-    assert!(steps(&daemon)[2].says.as_ref().unwrap().as_str().contains("were killed"));
+    assert!(steps(&daemon)[2].says.as_ref().unwrap().as_str().contains("was killed"));
     gone(shim);
     assert_eq!(left_of(&[task]), [0; 0]);
     daemon.start();

@@ -159,7 +159,7 @@ fn hooks_fail_closed() {
     // Tickets go with their daemon: what was let through before is asked about anew.
     let (code, _, err) = agent.shell(&command);
     assert_eq!(code, 1, "{err}");
-    assert!(err.contains("its hook asks anew"), "{err}");
+    assert!(err.contains("its hook gets a new ticket"), "{err}");
     assert!(!daemon.work().join("ran").exists());
 }
 

@@ -160,7 +160,7 @@ fn csn_up_beside_a_house_that_runs_opens_its_door_and_says_so() {
     let again = up(&["up", "--detach", "--tcp", "127.0.0.1:0"]);
     assert_eq!(first, again, "one door, and where it is");
     let out = daemon.csn(&["up", "--tcp", "0.0.0.0:0"]);
-    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("not on loopback"));
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("not a loopback address"));
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn an_orphan_with_an_agents_environment_is_the_agents_also_without_control_group
         scene.run(&format!("(env {variable} setsid bash orphan.sh &)"));
         assert_eq!(scene.said(), "refused", "{variable}");
         let why = std::fs::read_to_string(scene.daemon.work().join("answer")).unwrap();
-        assert!(why.contains("environment of an agent"), "{variable}: {why}");
+        assert!(why.contains("variables of an agent"), "{variable}: {why}");
     }
     scene.still_waits();
     // An orphan of nobody's is a person's background job.

@@ -322,14 +322,14 @@ fn input_that_is_no_input_is_refused_with_a_reason() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "cat");
     for (body, code, word) in [
-        (json!({}), RefusalCode::BadRequest, "nothing to write"),
-        (json!({"text": ""}), RefusalCode::BadRequest, "nothing to write"),
-        (json!({"keys": []}), RefusalCode::BadRequest, "nothing to write"),
+        (json!({}), RefusalCode::BadRequest, "the input is empty"),
+        (json!({"text": ""}), RefusalCode::BadRequest, "the input is empty"),
+        (json!({"keys": []}), RefusalCode::BadRequest, "the input is empty"),
         (json!({"keys": ["entr"]}), RefusalCode::BadRequest, "unknown key `entr`"),
-        (json!({"text": "x", "keys": ["a"]}), RefusalCode::BadRequest, "do not go together"),
+        (json!({"text": "x", "keys": ["a"]}), RefusalCode::BadRequest, "cannot be combined"),
         (json!({"chunk_b64": "!"}), RefusalCode::BadRequest, "chunk_b64"),
         (json!({"text": "x", "other": 1}), RefusalCode::BadRequest, "other"),
-        (json!({"text": "x".repeat(64 * 1024 + 1)}), RefusalCode::TooLarge, "more than a call takes"),
+        (json!({"text": "x".repeat(64 * 1024 + 1)}), RefusalCode::TooLarge, "the maximum is"),
     ] {
         let refused = refusal(daemon.client().post(&format!("/tasks/{task}/stdin"), &body));
         assert_eq!(refused.code, code, "{body}");

@@ -108,7 +108,7 @@ fn signals_reach_the_group_and_stand_in_the_record() {
     assert_eq!(daemon.outcome(task), Outcome::Exited { code: 5 });
     daemon.frame(task, |f| matches!(f, Frame::Signalled { signal: SignalName::USR1, .. }));
     let out = daemon.csn(&["signal", &task.to_string(), "TERM"]);
-    assert!(String::from_utf8_lossy(&out.stderr).contains("the task is over: exited 5"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("the task has ended: exited 5"));
     let out = daemon.csn(&["signal", &task.to_string(), "NOPE"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("use one of HUP INT"));
 }

@@ -1,15 +1,17 @@
-//! What the office makes of a call: it judges with what is granted at this moment, and lets the desk decide.
+//! Deciding about calls: the commit loop judges a request with the grants of this moment, and lets the desk decide.
 
-use super::{CommitLoop, Done, IDEMPOTENCY, MOST_JOINED, PendingReplies, ledger_refusal, no_shim};
+use super::{
+    AfterCommit, CommitLoop, IDEMPOTENCY_KEY_LIFETIME, MAX_JOINED_KEYS, PendingReplies, ledger_refusal, no_shim,
+};
 use crate::{
     calls::{AnswerCall, AskCall, AskOutcome, CommitReply},
     case::Case,
     confine,
     desk::{
-        ApprovalQuestion, DeskEvent, DeskStep, FactsAtLaunch, NOT_AGAIN, NewTask, PermittedSandbox, PersonAnswer,
+        ApprovalQuestion, DENIAL_COOLDOWN, DeskEvent, DeskStep, FactsAtLaunch, NewTask, PermittedSandbox, PersonAnswer,
         RequestIdentity, SlotOwner,
     },
-    facts::Prepared,
+    facts::PreparedRequest,
     question,
 };
 use countersign_model::{
@@ -21,15 +23,15 @@ use countersign_shim::IdleShim;
 use countersign_store::{clock, crash, random, waiting};
 use std::sync::Arc;
 
-/// So many requests of one principal may wait for a person or for a slot: each is kept on the disk, and in memory.
-const MOST_WAITING: usize = 2_000;
+/// How many requests of one principal may wait for an approval or a slot. Each is kept on disk and in memory.
+const MAX_WAITING_REQUESTS: usize = 2_000;
 
-/// Nothing is decided: whoever called is told, with everybody else.
-fn pending_of(done: Done) -> Option<PendingReplies> {
-    Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, done })
+/// A reply that is sent after the commit, without a decision.
+fn reply_only(after_commit: AfterCommit) -> Option<PendingReplies> {
+    Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit })
 }
 
-fn same(asking: &AskCall) -> RequestIdentity {
+fn request_identity(asking: &AskCall) -> RequestIdentity {
     let Requester { principal, session, profile, .. } = asking.requester;
     let (plan_digest, background) = (asking.prepared.plan_digest, asking.request.background);
     RequestIdentity { principal, session, plan_digest, background, profile }
@@ -37,19 +39,23 @@ fn same(asking: &AskCall) -> RequestIdentity {
 
 impl CommitLoop {
     pub(super) fn ask(&mut self, mut asking: AskCall, reply: CommitReply<AskOutcome>) -> Option<PendingReplies> {
-        if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
-            // Told with the rest: what it repeats may be in this very batch.
-            return pending_of(Done::Replayed(reply, earlier));
+        if let Some(earlier) = asking.idempotency.and_then(|i| self.find_replayed(i).transpose()) {
+            // Sent after the commit: the request that it repeats may be in this batch.
+            return reply_only(AfterCommit::Replayed(reply, earlier));
         }
-        let session = self.session_of(&mut asking);
+        let session = self.resolve_session(&mut asking);
         if session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
             let over = Refusal::new(RefusalCode::SessionOver, "the session has ended");
-            return pending_of(Done::Replayed(reply, Err(over)));
+            return reply_only(AfterCommit::Replayed(reply, Err(over)));
         }
-        let same = same(&asking);
-        if let Some(task) = self.desk.joins(same).filter(|_| asking.request.attended && asking.refused.is_none()) {
-            self.joined(asking.idempotency, task);
-            return pending_of(Done::Replayed(reply, Ok(AskOutcome { task, denied: None, state: None, joined: true })));
+        let same = request_identity(&asking);
+        if let Some(task) = self.desk.find_waiting(same).filter(|_| asking.request.attended && asking.refused.is_none())
+        {
+            self.remember_joined_key(asking.idempotency, task);
+            return reply_only(AfterCommit::Replayed(
+                reply,
+                Ok(AskOutcome { task, denied: None, state: None, joined: true }),
+            ));
         }
         let refused = asking.refused.take();
         let earlier = asking.judged.take().filter(|_| refused.is_some());
@@ -57,13 +63,13 @@ impl CommitLoop {
         let conversation = session.as_deref().or(asking.opens.as_deref());
         let case = asking.case(&self.gate, conversation, &self.desk.register.grants, clock::now());
         let assessment = earlier.map_or_else(|| case.assess(), |judged| *judged);
-        let answer = self.answer_now(&assessment, &asking.request, same, refused);
+        let answer = self.final_verdict(&assessment, &asking.request, same, refused);
         let question = match &answer {
-            Verdict::Ask { .. } => case.question(&assessment, &texts),
+            Verdict::Ask { .. } => case.approval_question(&assessment, &texts),
             Verdict::Allow { .. } | Verdict::Deny(_) => ApprovalQuestion::default(),
         };
         asking.texts = texts;
-        asking.note(&assessment);
+        asking.record_verdict(&assessment);
         let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
         let idle_shim = match self.reserve(task, &answer, &asking) {
             Ok(idle_shim) => idle_shim,
@@ -75,7 +81,7 @@ impl CommitLoop {
         if assessment.sandbox.confinement == Confinement::ReadOnly
             && let Decision::Planned { limits, .. } = &mut asking.planned
         {
-            confine::budget(limits);
+            confine::limit_read_only(limits);
         }
         let denied = match &answer {
             Verdict::Deny(refusal) => Some(refusal.clone()),
@@ -88,7 +94,7 @@ impl CommitLoop {
             verdict: answer,
             question,
             grants: assessment.grants(),
-            sandbox: PermittedSandbox::of(&assessment.sandbox),
+            sandbox: PermittedSandbox::from_sandbox(&assessment.sandbox),
             opens,
             shim: idle_shim.as_ref().map(IdleShim::pid),
         };
@@ -99,7 +105,7 @@ impl CommitLoop {
             Ok(step) => {
                 let asked = AskOutcome { task, denied, state: step.state(task).map(Box::new), joined: false };
                 let prepared = Some((prepared, request, assessment.sandbox));
-                Some(PendingReplies { step, prepared, idle_shim, done: Done::Asked(reply, asked) })
+                Some(PendingReplies { step, prepared, idle_shim, after_commit: AfterCommit::Asked(reply, asked) })
             }
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
@@ -108,9 +114,9 @@ impl CommitLoop {
         }
     }
 
-    /// The session that a request belongs to, if it is open already. Somebody else of the same credential may have been
-    /// first in the same place.
-    fn session_of(&self, asking: &mut AskCall) -> Option<Arc<Session>> {
+    /// The session that a request belongs to, if it is open. Another request with the same credential may have opened
+    /// the implicit session of this directory first.
+    fn resolve_session(&self, asking: &mut AskCall) -> Option<Arc<Session>> {
         let roster = &self.desk.register.roster;
         let first = asking.opens.as_ref().and_then(|s| roster.implicit(s.principal, s.implicit.as_ref()?));
         if let Some(first) = first {
@@ -123,17 +129,17 @@ impl CommitLoop {
         asking.requester.session.and_then(|s| roster.session(s)).cloned()
     }
 
-    /// Under its own key a request that joined another finds that one again.
-    fn joined(&mut self, idempotency: Option<Idempotency>, task: TaskId) {
+    /// A request that joined another finds it again under its own key.
+    fn remember_joined_key(&mut self, idempotency: Option<Idempotency>, task: TaskId) {
         if let Some(idempotency) = idempotency {
-            if self.joined.len() >= MOST_JOINED {
-                self.joined.clear();
+            if self.joined_keys.len() >= MAX_JOINED_KEYS {
+                self.joined_keys.clear();
             }
-            self.joined.insert(idempotency.key, (task, idempotency, clock::now()));
+            self.joined_keys.insert(idempotency.key, (task, idempotency, clock::now()));
         }
     }
 
-    /// What a request needs before it is decided about: a shim to run at once, or its raw form kept until then.
+    /// Reserves what a request needs before the decision: a shim to run it now, or its raw form on disk until it runs.
     fn reserve(&mut self, task: TaskId, answer: &Verdict, asking: &AskCall) -> Result<Option<IdleShim>, Refusal> {
         let Requester { principal, session, .. } = asking.requester;
         match answer {
@@ -141,34 +147,36 @@ impl CommitLoop {
             Verdict::Allow { .. } if self.desk.has_room(SlotOwner { session, principal }) => {
                 self.pool.take().map(Some).map_err(|e| no_shim(&self.pool, &e))
             }
-            Verdict::Allow { .. } | Verdict::Ask { .. } if self.desk.waiting_of(principal) >= MOST_WAITING => {
-                Err(Refusal::new(RefusalCode::TooMany, format!("{MOST_WAITING} requests of yours wait already"))
-                    .hint("answer or withdraw some first: csn approvals list, csn cancel"))
+            Verdict::Allow { .. } | Verdict::Ask { .. }
+                if self.desk.count_unlaunched(principal) >= MAX_WAITING_REQUESTS =>
+            {
+                let message = format!("{MAX_WAITING_REQUESTS} of your requests already wait for an approval or a slot");
+                Err(Refusal::new(RefusalCode::TooMany, message).hint("answer or cancel some of them first"))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } => {
-                let kept = waiting::WaitingRequest {
+                let stored = waiting::WaitingRequest {
                     v: 1,
                     request: asking.request.clone(),
                     facts: asking.prepared.facts.clone(),
                     asker: asking.asker,
                     uid: asking.prepared.user.as_ref().map(|l| l.uid),
                 };
-                let kept = waiting::save(&self.home, task, &kept);
-                kept.map_err(|e| {
-                    Refusal::new(RefusalCode::LedgerUnavailable, format!("the request could not be kept: {e}"))
-                        .hint("make room below the house's home; nothing was started")
+                let stored = waiting::save(&self.home, task, &stored);
+                stored.map_err(|e| {
+                    Refusal::new(RefusalCode::LedgerUnavailable, format!("the request cannot be stored: {e}"))
+                        .hint("nothing was started; free disk space for the home, then try again")
                 })?;
-                crash::point("office.after_waiting");
+                crash::point("commit.after_waiting");
                 Ok(None)
             }
         }
     }
 
     /// The case of a task as it would be judged now.
-    fn case_of<'a>(
+    fn build_case<'a>(
         &'a self,
         request: &'a Request,
-        prepared: &'a Prepared,
+        prepared: &'a PreparedRequest,
         requester: &'a Requester,
         session: Option<&'a Session>,
     ) -> Case<'a> {
@@ -176,15 +184,15 @@ impl CommitLoop {
         Case { request, prepared, settings, requester, session, grants, now }
     }
 
-    /// How a task that waits would be judged now.
-    fn assess_again(&self, task: TaskId, prepared: &Prepared, request: &Request) -> Option<Assessment> {
+    /// Judges a waiting task again, as of now.
+    fn assess_again(&self, task: TaskId, prepared: &PreparedRequest, request: &Request) -> Option<Assessment> {
         let requester = self.desk.requester(task)?;
         let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
-        Some(self.case_of(request, prepared, &requester, session.map(|s| &**s)).assess())
+        Some(self.build_case(request, prepared, &requester, session.map(|s| &**s)).assess())
     }
 
-    /// The verdict, and what stands above it: what cannot be allowed at all, and what a person has just refused.
-    fn answer_now(
+    /// The verdict after the overrides: a refusal that no verdict can lift, and a recent denial by the user.
+    fn final_verdict(
         &self,
         assessment: &Assessment,
         request: &Request,
@@ -198,13 +206,13 @@ impl CommitLoop {
             return Verdict::Ask { uncovered: Vec::new() };
         }
         match &assessment.verdict {
-            Verdict::Ask { .. } => match self.desk.refused(same, clock::now()) {
+            Verdict::Ask { .. } => match self.desk.recent_denial(same, clock::now()) {
                 Some((at, words)) => {
-                    let minutes = NOT_AGAIN.as_secs() / 60;
-                    let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("denied by user at {at}"));
-                    let words = words.map(|w| format!("they said: \"{w}\"; ")).unwrap_or_default();
+                    let minutes = DENIAL_COOLDOWN.as_secs() / 60;
+                    let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("the user denied this at {at}"));
+                    let words = words.map(|w| format!("the user said: \"{w}\"; ")).unwrap_or_default();
                     Verdict::Deny(refusal.hint(format!(
-                        "{words}the same request is not asked again for {minutes} minutes, unless a grant covers it; do something else"
+                        "{words}the same request is denied for {minutes} minutes unless a grant covers it; do something else"
                     )))
                 }
                 None => assessment.verdict.clone(),
@@ -213,21 +221,21 @@ impl CommitLoop {
         }
     }
 
-    /// The task that came under the same idempotency key before, if it was the same request.
-    fn earlier(&self, new: Idempotency) -> Result<Option<AskOutcome>, Refusal> {
+    /// The task of an earlier request with the same idempotency key. A different request under that key is refused.
+    fn find_replayed(&self, new: Idempotency) -> Result<Option<AskOutcome>, Refusal> {
         let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
-        let found = match fresh.or_else(|| self.joined.get(&new.key).copied()) {
+        let found = match fresh.or_else(|| self.joined_keys.get(&new.key).copied()) {
             Some(found) => Some(found),
             None => self.reader.by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
         };
-        match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY) {
+        match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY_KEY_LIFETIME) {
             None => Ok(None),
             Some((task, old, _)) if old.body == new.body => {
                 Ok(Some(AskOutcome { task, denied: None, state: None, joined: false }))
             }
             Some((task, _, _)) => Err(Refusal::new(
                 RefusalCode::IdempotencyConflict,
-                format!("this Idempotency-Key came with another request before ({task})"),
+                format!("this Idempotency-Key was used for a different request ({task})"),
             )
             .hint("use a new key for a new request")),
         }
@@ -236,19 +244,19 @@ impl CommitLoop {
     pub(super) fn answer(&mut self, answering: AnswerCall, reply: CommitReply<()>) -> Option<PendingReplies> {
         let AnswerCall { task, approval, choice, any_arguments, words, by, world, prepared } = answering;
         let refuse = |reply: CommitReply<()>, refusal| {
-            let done = Done::Plain(reply, Err(refusal));
-            Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, done })
+            let after_commit = AfterCommit::Plain(reply, Err(refusal));
+            Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, after_commit })
         };
-        let (mut saves, mut denied, mut moves, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
+        let (mut new_grants, mut denied, mut new_directory, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
         let requester = self.desk.requester(task);
         let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
-            let over = Refusal::new(RefusalCode::SessionOver, "the session has ended: nothing can be saved for it");
+            let over = Refusal::new(RefusalCode::SessionOver, "the session has ended, so nothing can be saved for it");
             return refuse(reply, over.hint("answer `once` or `deny`"));
         }
         if let (Some((prepared, request)), Some(requester), true) = (&prepared, &requester, choice != Choice::Deny) {
             if request.tool == Tool::SetWorkingDirectory {
-                moves = Some(text_by_shape(&prepared.facts.cwd.resolved));
+                new_directory = Some(text_by_shape(&prepared.facts.cwd.resolved));
             } else {
                 let (settings, grants, now) = (&self.gate, &self.desk.register.grants, clock::now());
                 let session = session.as_deref();
@@ -257,18 +265,18 @@ impl CommitLoop {
                 if let Verdict::Deny(refusal) = &assessment.verdict {
                     denied = Some(refusal.clone());
                 }
-                let about = self.desk.question(task).unwrap_or_default();
-                let given = question::SavingAnswer { choice, any_arguments, by: &by, about };
-                match case.saved_grants(&given, &assessment, &mut self.mint) {
-                    Ok(grants) => saves = grants,
+                let about = self.desk.pending_question(task).unwrap_or_default();
+                let saving = question::SavingAnswer { choice, any_arguments, by: &by, about };
+                match case.saved_grants(&saving, &assessment, &mut self.mint) {
+                    Ok(grants) => new_grants = grants,
                     Err(refusal) => return refuse(reply, refusal),
                 }
                 sandbox = assessment.sandbox;
             }
         }
         let mut idle_shim = None;
-        let runs = choice != Choice::Deny && moves.is_none();
-        if runs && self.desk.slot_owner(task).is_some_and(|whose| self.desk.has_room(whose)) {
+        let runs = choice != Choice::Deny && new_directory.is_none();
+        if runs && self.desk.slot_owner(task).is_some_and(|owner| self.desk.has_room(owner)) {
             match self.pool.take() {
                 Ok(taken) => idle_shim = Some(taken),
                 Err(e) => {
@@ -277,9 +285,9 @@ impl CommitLoop {
                 }
             }
         }
-        let hint = self.hint_outside(task, session.as_deref());
+        let hint = self.outside_roots_hint(task, session.as_deref());
         let shim = idle_shim.as_ref().map(IdleShim::pid);
-        let permitted = PermittedSandbox::of(&sandbox);
+        let permitted = PermittedSandbox::from_sandbox(&sandbox);
         let answered = PersonAnswer {
             task,
             approval,
@@ -287,8 +295,8 @@ impl CommitLoop {
             words,
             by,
             world,
-            saves,
-            moves,
+            new_grants,
+            new_directory,
             hint,
             denied,
             sandbox: permitted,
@@ -297,32 +305,34 @@ impl CommitLoop {
         match self.step(DeskEvent::Answered(Box::new(answered))) {
             Ok(step) => {
                 let prepared = prepared.map(|(prepared, request)| (prepared, request, sandbox));
-                Some(PendingReplies { step, prepared, idle_shim, done: Done::Plain(reply, Ok(())) })
+                Some(PendingReplies { step, prepared, idle_shim, after_commit: AfterCommit::Plain(reply, Ok(())) })
             }
             Err(refusal) => Some(PendingReplies {
                 step: DeskStep::default(),
                 prepared: None,
                 idle_shim,
-                done: Done::Plain(reply, Err(refusal)),
+                after_commit: AfterCommit::Plain(reply, Err(refusal)),
             }),
         }
     }
 
-    /// Who was refused something outside of its roots may ask to work there.
-    fn hint_outside(&self, task: TaskId, session: Option<&Session>) -> Option<String> {
+    /// Tells an agent that was refused outside of its roots how to ask for access there.
+    fn outside_roots_hint(&self, task: TaskId, session: Option<&Session>) -> Option<String> {
         let session = session.filter(|s| s.implicit.is_none())?;
         let roots: Vec<String> = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned()).collect();
         let outside = |d: &&Text| !countersign_policy::in_roots(d.as_str(), &roots);
-        let place = self.desk.question(task)?.iter().flat_map(|a| &a.directories).find(outside)?;
-        Some(format!("{place} is outside this session's roots: set_working_directory asks to work there"))
+        let place = self.desk.pending_question(task)?.iter().flat_map(|a| &a.directories).find(outside)?;
+        Some(format!(
+            "{place} is outside the directories of this session; call set_working_directory to ask for access"
+        ))
     }
 
-    /// Lets a task go that waited for a person, if what was granted meanwhile covers it.
+    /// Permits a task that waits for an approval, if the grants cover it now.
     pub(super) fn release(
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> Option<PendingReplies> {
         let (prepared, request) = prepared?;
         if world != FactsAtLaunch::Same {
@@ -333,23 +343,21 @@ impl CommitLoop {
         if !matches!(assessment.verdict, Verdict::Allow { .. }) || grants.is_empty() {
             return None;
         }
-        let whose = self.desk.slot_owner(task)?;
-        let idle_shim = match self.desk.has_room(whose) {
-            true => match self.pool.take() {
-                Ok(idle_shim) => Some(idle_shim),
-                // Without one it waits in line, where it is tried again.
-                Err(e) => {
-                    crate::log!("{}", no_shim(&self.pool, &e));
-                    None
-                }
-            },
-            false => None,
-        };
-        let (sandbox, shim) = (PermittedSandbox::of(&assessment.sandbox), idle_shim.as_ref().map(IdleShim::pid));
+        let owner = self.desk.slot_owner(task)?;
+        let mut idle_shim = None;
+        if self.desk.has_room(owner) {
+            match self.pool.take() {
+                Ok(taken) => idle_shim = Some(taken),
+                // Without a shim the task joins the queue, where it is tried again.
+                Err(e) => crate::log!("{}", no_shim(&self.pool, &e)),
+            }
+        }
+        let (sandbox, shim) =
+            (PermittedSandbox::from_sandbox(&assessment.sandbox), idle_shim.as_ref().map(IdleShim::pid));
         match self.step(DeskEvent::Covered { task, grants, sandbox, shim }) {
             Ok(step) => {
                 let prepared = Some((prepared, request, assessment.sandbox));
-                Some(PendingReplies { step, prepared, idle_shim, done: Done::Told(None) })
+                Some(PendingReplies { step, prepared, idle_shim, after_commit: AfterCommit::Event(None) })
             }
             Err(_) => {
                 self.give_back(idle_shim);
@@ -358,24 +366,24 @@ impl CommitLoop {
         }
     }
 
-    /// Has the world looked at for whoever in line has room now.
-    pub(super) fn look_for_the_next(&mut self) {
+    /// Prepares the queued tasks that have a slot now.
+    pub(super) fn prepare_ready_tasks(&mut self) {
         if !self.serving {
             return;
         }
-        for task in self.desk.ready() {
-            self.look_at(task);
+        for task in self.desk.ready_tasks() {
+            self.prepare_task(task);
         }
     }
 
-    /// Lets go whoever has room, after facts were looked at again: what runs is what was permitted.
+    /// Starts a queued task that has a slot, after its facts were prepared again: only what was permitted runs.
     pub(super) fn fill_slot(
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        prepared: Option<(Prepared, Request)>,
+        prepared: Option<(PreparedRequest, Request)>,
     ) -> Option<PendingReplies> {
-        if !self.serving || !self.desk.ready().contains(&task) {
+        if !self.serving || !self.desk.ready_tasks().contains(&task) {
             return None;
         }
         let idle_shim = match self.pool.take() {
@@ -386,14 +394,19 @@ impl CommitLoop {
             }
         };
         let judged = prepared.as_ref().and_then(|(prepared, request)| self.assess_again(task, prepared, request));
-        let denied = judged.as_ref().and_then(|assessment| self.denied_now(task, assessment));
-        // Of one that only reads that is what it was permitted with.
+        let denied = judged.as_ref().and_then(|assessment| self.denial_since_permit(task, assessment));
+        // For a read-only task this is what it was permitted with.
         let sandbox = judged.map(|assessment| assessment.sandbox).unwrap_or_default();
-        let now = PermittedSandbox::of(&sandbox);
-        match self.step(DeskEvent::Slot { task, world, denied, sandbox: now, shim: idle_shim.pid() }) {
+        let now = PermittedSandbox::from_sandbox(&sandbox);
+        match self.step(DeskEvent::SlotFree { task, world, denied, sandbox: now, shim: idle_shim.pid() }) {
             Ok(step) => {
                 let prepared = prepared.map(|(prepared, request)| (prepared, request, sandbox));
-                Some(PendingReplies { step, prepared, idle_shim: Some(idle_shim), done: Done::Told(None) })
+                Some(PendingReplies {
+                    step,
+                    prepared,
+                    idle_shim: Some(idle_shim),
+                    after_commit: AfterCommit::Event(None),
+                })
             }
             Err(_) => {
                 self.pool.give_back(idle_shim);
@@ -402,22 +415,25 @@ impl CommitLoop {
         }
     }
 
-    /// Whether what was permitted before would be denied now, or what permitted it has been taken back.
-    fn denied_now(&self, task: TaskId, assessment: &Assessment) -> Option<Refusal> {
+    /// Whether a permitted task would be denied now, or the grant that permitted it is gone.
+    fn denial_since_permit(&self, task: TaskId, assessment: &Assessment) -> Option<Refusal> {
         let register = &self.desk.register;
         if let Verdict::Deny(refusal) = &assessment.verdict
-            // Nobody could be asked, but nobody has to be.
+            // An approval is not needed any more, so it does not matter that nobody can give one.
             && !matches!(refusal.code, RefusalCode::ApprovalRequiredUnattended | RefusalCode::Locked)
         {
             return Some(refusal.clone());
         }
         let Some(DecidedBy::Grants(grants)) = self.desk.permitted_by(task) else { return None };
         let now = clock::now();
-        let gone =
+        let lost =
             grants.iter().find(|g| register.grants.get(**g).is_none_or(|g| g.expires_at.is_some_and(|e| e <= now)));
-        gone.map(|grant| {
-            Refusal::new(RefusalCode::GrantRevoked, format!("{grant}, which let it run, does not hold any more"))
-                .hint("ask again: a person will be asked")
+        lost.map(|grant| {
+            Refusal::new(
+                RefusalCode::GrantRevoked,
+                format!("the grant that allowed this ({grant}) was revoked, has expired or is used up"),
+            )
+            .hint("send the request again to ask the user")
         })
     }
 }

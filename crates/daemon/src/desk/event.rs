@@ -1,4 +1,4 @@
-//! What comes to the desk, and what follows from it.
+//! The events that the desk decides about, and what follows from them.
 
 use crate::register_command::{RegisterCommand, RegisterReply};
 use countersign_model::{
@@ -9,7 +9,7 @@ use countersign_model::{
 };
 use countersign_store::{SignedReceipt, ledger::LedgerEntry};
 
-/// Two requests are the same when all of this is.
+/// Two requests are identical if all of this is equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RequestIdentity {
     pub(crate) principal: PrincipalId,
@@ -19,14 +19,14 @@ pub(crate) struct RequestIdentity {
     pub(crate) profile: Profile,
 }
 
-/// Whose tasks are counted together.
+/// Whom a running task counts against.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SlotOwner {
     pub(crate) session: Option<SessionId>,
     pub(crate) principal: PrincipalId,
 }
 
-/// What a task is permitted with, as it is recorded: its confinement, and what its sandbox gives beyond that.
+/// The confinement that a task is permitted with, as recorded, and what its sandbox gives beyond that.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct PermittedSandbox {
     pub(crate) confinement: Confinement,
@@ -34,35 +34,35 @@ pub(crate) struct PermittedSandbox {
 }
 
 impl PermittedSandbox {
-    /// None of what only reads and gets nothing beyond that: its confinement says all.
-    pub(crate) fn of(sandbox: &Sandbox) -> Self {
+    /// A read-only sandbox without extras needs no summary: the confinement says everything.
+    pub(crate) fn from_sandbox(sandbox: &Sandbox) -> Self {
         let summary = sandbox.summary(countersign_redact::text_by_shape);
         let plain = SandboxSummary { network: Network::None, ..SandboxSummary::default() };
-        let told = sandbox.confinement != Confinement::ReadOnly || summary != plain;
-        Self { confinement: sandbox.confinement, sandbox: told.then(|| Box::new(summary)) }
+        let needs_summary = sandbox.confinement != Confinement::ReadOnly || summary != plain;
+        Self { confinement: sandbox.confinement, sandbox: needs_summary.then(|| Box::new(summary)) }
     }
 }
 
-/// Everything that can come to the desk.
+/// An event for the desk.
 pub(crate) enum DeskEvent {
-    /// A request that has been read, looked at and judged.
+    /// A request that has been read, prepared and judged.
     Asked(Box<NewTask>),
     Answered(Box<PersonAnswer>),
-    /// A task that waits for a person is covered by what was granted meanwhile.
+    /// New grants cover a task that waits for an approval.
     Covered {
         task: TaskId,
         grants: Vec<GrantId>,
         sandbox: PermittedSandbox,
         shim: Option<u32>,
     },
-    /// Something is to be entered into the register.
-    Wished(RegisterCommand),
-    /// There is room for a task that was in line. The world was looked at again, and judged again.
-    Slot {
+    /// An entry into the register is requested.
+    RegisterCommand(RegisterCommand),
+    /// A queued task has a slot. It was prepared and judged again.
+    SlotFree {
         task: TaskId,
         world: FactsAtLaunch,
         denied: Option<Refusal>,
-        /// What it would be held to if it were let run now.
+        /// The sandbox that it would get if it were judged now.
         sandbox: PermittedSandbox,
         shim: u32,
     },
@@ -70,14 +70,14 @@ pub(crate) enum DeskEvent {
         task: TaskId,
         by: Text,
     },
-    /// A ticket that nobody came with: the request was made, and nothing came of it.
+    /// A ticket was never redeemed: the request was made, and nothing ran.
     Unredeemed {
         task: TaskId,
         planned: Box<Decision>,
         opens: Option<Box<Session>>,
         by: Text,
     },
-    /// Whoever asked is let run it themselves.
+    /// The agent may run the command itself.
     Observed {
         task: TaskId,
         planned: Box<Decision>,
@@ -86,8 +86,8 @@ pub(crate) enum DeskEvent {
         grants: Vec<GrantId>,
         by: Text,
     },
-    /// Whoever ran it has told how it went, or nobody will.
-    Told {
+    /// The agent reported the outcome of a command that it ran itself, or never will.
+    OutcomeReported {
         task: TaskId,
         outcome: Outcome,
     },
@@ -95,17 +95,17 @@ pub(crate) enum DeskEvent {
     Closed {
         task: TaskId,
         closing: JournalEnd,
-        /// Found on the disk, after a daemon that had ended without a word.
+        /// Found on disk after a daemon crashed.
         recovered: bool,
     },
-    /// There is no journal and there never will be one.
+    /// The task has no journal and will never have one.
     NotStarted {
         task: TaskId,
         error: Text,
         code: i32,
         recovered: bool,
     },
-    /// The shim is gone and its journal is open: we do not know how it ended.
+    /// The shim is gone and its journal is open: the outcome is unknown.
     Lost {
         task: TaskId,
         known: Text,
@@ -115,7 +115,7 @@ pub(crate) enum DeskEvent {
         next_seq: u64,
         recovered: bool,
     },
-    /// The directory of a settled task goes.
+    /// The directory of a settled task is deleted.
     Expired {
         task: TaskId,
         seq: u64,
@@ -126,15 +126,16 @@ pub(crate) enum DeskEvent {
     },
     /// A settled task has its receipt.
     Sealed {
-        /// The number of the first decision that is added to the task.
+        /// The sequence number of the first decision that is added to the task.
         seq: u64,
-        /// When its files were looked at.
+        /// When its files were read.
         at: Timestamp,
         touched: Option<TouchedFiles>,
         sealed: SealedReceipt,
         signed: Box<SignedReceipt>,
     },
-    House {
+    /// The daemon's state changed.
+    DaemonState {
         state: DaemonState,
         reason: Option<Text>,
         boot: Option<Text>,
@@ -146,20 +147,20 @@ pub(crate) enum DeskEvent {
 /// A request that has been judged, and what it needs to run.
 pub(crate) struct NewTask {
     pub(crate) task: TaskId,
-    /// Its first decision.
+    /// The task's first decision.
     pub(crate) planned: Decision,
     pub(crate) verdict: Verdict,
     pub(crate) question: ApprovalQuestion,
-    /// The grants that it rests on.
+    /// The grants that the verdict depends on.
     pub(crate) grants: Vec<GrantId>,
     pub(crate) sandbox: PermittedSandbox,
-    /// The session of this credential and place, when this is its first request.
+    /// The implicit session that this request opens, if it is the first of its credential and directory.
     pub(crate) opens: Option<Box<Session>>,
-    /// The shim that would run it; without one it waits for a slot.
+    /// The shim that would run it. Without one it waits for a slot.
     pub(crate) shim: Option<u32>,
 }
 
-/// A person's answer to a question, and what it would bring about.
+/// A person's answer to an approval, and its effects.
 pub(crate) struct PersonAnswer {
     pub(crate) task: TaskId,
     pub(crate) approval: ApprovalId,
@@ -167,19 +168,19 @@ pub(crate) struct PersonAnswer {
     pub(crate) words: Option<Text>,
     pub(crate) by: DecidedBy,
     pub(crate) world: FactsAtLaunch,
-    /// What the answer saves.
-    pub(crate) saves: Vec<Grant>,
-    /// Where the session is to work, when that was the question.
-    pub(crate) moves: Option<Text>,
-    /// What the agent should try instead, when it is refused.
+    /// The grants that the answer saves.
+    pub(crate) new_grants: Vec<Grant>,
+    /// The new working directory of the session, if that was the question.
+    pub(crate) new_directory: Option<Text>,
+    /// What the agent should try instead, if it is denied.
     pub(crate) hint: Option<String>,
-    /// It would be denied now, whatever anyone says.
+    /// The gate would deny the request now, whatever the person answers.
     pub(crate) denied: Option<Refusal>,
     pub(crate) sandbox: PermittedSandbox,
     pub(crate) shim: Option<u32>,
 }
 
-/// What a person is asked, when one is.
+/// What an approval asks about.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ApprovalQuestion {
     pub(crate) uncovered: Vec<Text>,
@@ -187,7 +188,7 @@ pub(crate) struct ApprovalQuestion {
     pub(crate) options: Vec<Choice>,
 }
 
-/// Whether the facts at launch are the facts that were asked about.
+/// Whether the facts at launch equal the facts that were approved.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FactsAtLaunch {
     Same,
@@ -199,16 +200,14 @@ impl FactsAtLaunch {
         match now {
             Some(now) if now.same(asked) => FactsAtLaunch::Same,
             Some(now) if now.cwd != asked.cwd => {
-                FactsAtLaunch::Changed("the working directory is not the one that was asked about")
+                FactsAtLaunch::Changed("the working directory changed after the request")
             }
             Some(now) if now.program != asked.program || now.programs != asked.programs => {
-                FactsAtLaunch::Changed("the program is not the one that was asked about")
+                FactsAtLaunch::Changed("the program changed after the request")
             }
-            Some(now) if now.scripts != asked.scripts => {
-                FactsAtLaunch::Changed("the script is not the one that was asked about")
-            }
-            Some(_) => FactsAtLaunch::Changed("a path leads somewhere else than when it was asked about"),
-            None => FactsAtLaunch::Changed("the working directory is gone"),
+            Some(now) if now.scripts != asked.scripts => FactsAtLaunch::Changed("the script changed after the request"),
+            Some(_) => FactsAtLaunch::Changed("a path resolves to a different file than at the time of the request"),
+            None => FactsAtLaunch::Changed("the working directory does not exist any more"),
         }
     }
 }
@@ -218,16 +217,16 @@ impl FactsAtLaunch {
 pub(crate) struct DeskStep {
     pub(crate) decisions: Vec<LedgerEntry>,
     pub(crate) launch: Option<ShimLaunch>,
-    /// The raw request is not needed any more.
-    pub(crate) forget: Option<TaskId>,
-    /// What came of a wish.
-    pub(crate) kept: Option<RegisterReply>,
-    /// Tasks that wait for a person, and that something new may cover.
-    pub(crate) release: Vec<TaskId>,
+    /// The task whose stored request is not needed any more.
+    pub(crate) drop_request: Option<TaskId>,
+    /// The reply to a register command.
+    pub(crate) register_reply: Option<RegisterReply>,
+    /// Tasks that wait for an approval and that a new grant may cover.
+    pub(crate) may_release: Vec<TaskId>,
 }
 
 impl DeskStep {
-    /// The state of a task whose life began in this step.
+    /// The state of a task that was created in this step.
     pub(crate) fn state(&self, task: TaskId) -> Option<TaskState> {
         let record = |e: &LedgerEntry| Record {
             seq: e.seq,
@@ -240,7 +239,7 @@ impl DeskStep {
     }
 }
 
-/// Leave to start a shim's work.
+/// The permit to start a task, and where its journal begins.
 #[derive(Debug)]
 pub(crate) struct ShimLaunch {
     pub(crate) permit: Permit,

@@ -1,6 +1,6 @@
-//! The desk as the ledger has it: the one place where it is read.
+//! Restores the desk from the ledger: the only place where the desk reads it.
 
-use super::{Desk, NOT_AGAIN, TaskCaps};
+use super::{DENIAL_COOLDOWN, Desk, TaskCaps};
 use countersign_model::{Digest, Record, Timestamp};
 use countersign_store::{
     clock,
@@ -14,8 +14,8 @@ impl Desk {
         for (at, entered) in reader.entered()? {
             desk.register.enter(at, &entered);
         }
-        let of_late = Timestamp::from_micros(clock::now().micros() - NOT_AGAIN.as_micros() as i64);
-        // Settled tasks leave the desk again; what a person has refused of late stays with it.
+        let of_late = Timestamp::from_micros(clock::now().micros() - DENIAL_COOLDOWN.as_micros() as i64);
+        // A replayed settled task leaves the desk again; a recent denial stays.
         for task in reader.refused_since(of_late)?.into_iter().chain(reader.open_tasks()?) {
             for (seq, line) in reader.decisions(task, 0)? {
                 let record = Record::parse(&line).map_err(|source| LedgerError::Record { n: seq as i64, source })?;

@@ -1,4 +1,4 @@
-//! The desk by data: events in, decisions out, and replay equals live after every step.
+//! The desk as a table of events and decisions. After every step, the replayed desk must equal the live one.
 
 use super::*;
 use crate::register_command::{RegisterCommand, RegisterReply};
@@ -33,7 +33,7 @@ impl TestDesk {
                 (None, _) => {}
             }
         }
-        // Written by a settle, `next_seq` counts the journal too; an open task's is the same either way.
+        // A settlement's `next_seq` counts the journal too; an open task's is the same either way.
         assert_eq!(again, self.desk, "replay equals live");
         Ok(step)
     }
@@ -61,7 +61,7 @@ impl TestDesk {
             question,
             grants: Vec::new(),
             opens: None,
-            sandbox: held(Confinement::None),
+            sandbox: permitted(Confinement::None),
             shim: self.desk.has_room(SlotOwner { session, principal: PrincipalId::owner() }).then_some(42),
         };
         let step = self.step(DeskEvent::Asked(Box::new(new))).unwrap();
@@ -77,7 +77,7 @@ impl TestDesk {
         task: TaskId,
         choice: Choice,
         world: FactsAtLaunch,
-        saves: Vec<Grant>,
+        new_grants: Vec<Grant>,
         shim: Option<u32>,
     ) -> Result<DeskStep, Refusal> {
         let approval = match self.desk.open.get(&task).map(|o| o.stage.clone()) {
@@ -89,7 +89,7 @@ impl TestDesk {
             surface: countersign_model::Via::Socket,
             channel: Channel::Person,
         };
-        let (words, moves, hint, denied) = (None, None, None, None);
+        let (words, new_directory, hint, denied) = (None, None, None, None);
         self.step(DeskEvent::Answered(Box::new(PersonAnswer {
             task,
             approval,
@@ -97,11 +97,11 @@ impl TestDesk {
             words,
             by,
             world,
-            saves,
-            moves,
+            new_grants,
+            new_directory,
             hint,
             denied,
-            sandbox: held(Confinement::Shield),
+            sandbox: permitted(Confinement::Shield),
             shim,
         })))
     }
@@ -115,7 +115,7 @@ impl TestDesk {
     }
 }
 
-fn held(confinement: Confinement) -> PermittedSandbox {
+fn permitted(confinement: Confinement) -> PermittedSandbox {
     PermittedSandbox { confinement, sandbox: None }
 }
 
@@ -151,7 +151,7 @@ fn kinds(step: &DeskStep) -> Vec<String> {
 }
 
 #[test]
-fn allowed_at_once_is_one_commit_up_to_launch() {
+fn an_allowed_request_launches_in_one_commit() {
     let mut desk = TestDesk::new();
     let (_, step) = desk.ask(Verdict::Allow { rule: "profile.full_auto" });
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.launched"]);
@@ -159,7 +159,7 @@ fn allowed_at_once_is_one_commit_up_to_launch() {
 }
 
 #[test]
-fn a_question_is_answered_once() {
+fn an_approval_is_answered_once() {
     let mut desk = TestDesk::new();
     let (task, step) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     assert_eq!(kinds(&step), ["command.planned", "permission.requested", "task.queued"]);
@@ -170,7 +170,7 @@ fn a_question_is_answered_once() {
 }
 
 #[test]
-fn what_changed_since_the_question_does_not_run() {
+fn a_task_whose_facts_changed_never_launches() {
     let mut desk = TestDesk::new();
     let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     let step = desk.answer(task, Choice::Once, FactsAtLaunch::Changed("x")).unwrap();
@@ -179,7 +179,7 @@ fn what_changed_since_the_question_does_not_run() {
 }
 
 #[test]
-fn withdrawn_or_denied_never_launches() {
+fn a_withdrawn_or_denied_task_never_launches() {
     let mut desk = TestDesk::new();
     let (a, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     let (b, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
@@ -208,7 +208,7 @@ fn a_task_settles_once() {
 }
 const YES: Verdict = Verdict::Allow { rule: "profile.full_auto" };
 
-fn small(session: u64, principal: u64, total: u64) -> TestDesk {
+fn desk_with_caps(session: u64, principal: u64, total: u64) -> TestDesk {
     TestDesk { desk: Desk::new(TaskCaps { session, principal, total }), ..TestDesk::new() }
 }
 
@@ -218,19 +218,19 @@ fn end(desk: &mut TestDesk, task: TaskId) {
 }
 
 fn slot(desk: &mut TestDesk, task: TaskId) -> DeskStep {
-    desk.step(DeskEvent::Slot {
+    desk.step(DeskEvent::SlotFree {
         task,
         world: FactsAtLaunch::Same,
         denied: None,
-        sandbox: held(Confinement::Shield),
+        sandbox: permitted(Confinement::Shield),
         shim: 7,
     })
     .unwrap()
 }
 
 #[test]
-fn f170_the_line_is_first_come_first_served() {
-    let mut desk = small(16, 64, 2);
+fn f170_the_queue_is_first_come_first_served() {
+    let mut desk = desk_with_caps(16, 64, 2);
     let (a, _) = desk.ask(YES);
     desk.ask(YES);
     let (c, step) = desk.ask(YES);
@@ -238,29 +238,29 @@ fn f170_the_line_is_first_come_first_served() {
     assert_eq!(step.state(c).unwrap().position(), Some(1));
     let (d, step) = desk.ask(YES);
     assert_eq!(step.state(d).unwrap().position(), Some(2));
-    assert_eq!((desk.desk.ready(), desk.desk.line()), (vec![], vec![c, d]));
+    assert_eq!((desk.desk.ready_tasks(), desk.desk.queue()), (vec![], vec![c, d]));
     end(&mut desk, a);
-    assert_eq!(desk.desk.ready(), [c]);
+    assert_eq!(desk.desk.ready_tasks(), [c]);
     let (e, step) = desk.ask(YES);
-    assert!(step.launch.is_none(), "nobody overtakes somebody who is about to go");
+    assert!(step.launch.is_none(), "a new task does not overtake a ready one");
     assert_eq!(kinds(&slot(&mut desk, c)), ["task.launched"]);
-    assert_eq!((desk.desk.ready(), desk.desk.line()), (vec![], vec![d, e]));
+    assert_eq!((desk.desk.ready_tasks(), desk.desk.queue()), (vec![], vec![d, e]));
 }
 
 #[test]
-fn the_line_keeps_its_order_when_the_clock_goes_back() {
-    let mut desk = small(16, 64, 1);
+fn the_queue_keeps_its_order_when_the_clock_goes_back() {
+    let mut desk = desk_with_caps(16, 64, 1);
     desk.ask(YES);
     let (b, _) = desk.ask(YES);
     desk.clock -= 3_600_000_000;
     let (c, _) = desk.ask(YES);
     let (d, _) = desk.ask(YES);
-    assert_eq!(desk.desk.line(), [b, c, d]);
+    assert_eq!(desk.desk.queue(), [b, c, d]);
 }
 
 #[test]
-fn a_full_session_holds_up_nobody_else() {
-    let mut desk = small(1, 3, 4);
+fn a_full_session_does_not_block_other_sessions() {
+    let mut desk = desk_with_caps(1, 3, 4);
     let session = |n: u32| Some(SessionId::mint(&mut IdMint::default(), 1, n));
     let (a, _) = desk.ask_in(session(1), YES);
     let (b, _) = desk.ask_in(session(1), YES);
@@ -268,17 +268,17 @@ fn a_full_session_holds_up_nobody_else() {
     assert!(step.launch.is_some(), "another session has room");
     let (d, _) = desk.ask(YES);
     let (e, _) = desk.ask(YES);
-    assert_eq!(desk.desk.line(), [b, e]);
+    assert_eq!(desk.desk.queue(), [b, e]);
     end(&mut desk, c);
-    assert_eq!(desk.desk.ready(), [e], "the first in line is held up by its own session");
+    assert_eq!(desk.desk.ready_tasks(), [e], "the limit of its own session blocks the first task");
     end(&mut desk, a);
     end(&mut desk, d);
-    assert_eq!(desk.desk.ready(), [b, e]);
+    assert_eq!(desk.desk.ready_tasks(), [b, e]);
 }
 
 #[test]
-fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
-    let mut desk = small(16, 64, 1);
+fn f151_a_queued_task_can_be_withdrawn_and_does_not_run_with_changed_facts() {
+    let mut desk = desk_with_caps(16, 64, 1);
     let (a, _) = desk.ask(YES);
     let (b, _) = desk.ask(YES);
     let (c, _) = desk.ask(YES);
@@ -286,53 +286,58 @@ fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
     let step = desk.step(DeskEvent::Withdrawn { task: b, by: Text::from_static("t") }).unwrap();
     assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
     end(&mut desk, a);
-    let gone = DeskEvent::Slot {
+    let changed = DeskEvent::SlotFree {
         task: c,
         world: FactsAtLaunch::Changed("x"),
         denied: None,
-        sandbox: held(Confinement::Shield),
+        sandbox: permitted(Confinement::Shield),
         shim: 7,
     };
-    assert_eq!(kinds(&desk.step(gone).unwrap()), ["permission.denied", "task.settled"]);
+    assert_eq!(kinds(&desk.step(changed).unwrap()), ["permission.denied", "task.settled"]);
     let revoked = Refusal::new(RefusalCode::Locked, "not any more");
-    let denied = DeskEvent::Slot {
+    let denied = DeskEvent::SlotFree {
         task: d,
         world: FactsAtLaunch::Same,
         denied: Some(revoked),
-        sandbox: held(Confinement::Shield),
+        sandbox: permitted(Confinement::Shield),
         shim: 7,
     };
     let step = desk.step(denied).unwrap();
-    assert!(step.launch.is_none() && step.forget == Some(d));
+    assert!(step.launch.is_none() && step.drop_request == Some(d));
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
 }
 
 #[test]
-fn what_a_person_approved_waits_in_line_too() {
-    let mut desk = small(16, 64, 1);
+fn an_approved_task_waits_for_a_slot_too() {
+    let mut desk = desk_with_caps(16, 64, 1);
     let (a, _) = desk.ask(YES);
     let (b, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     let step = desk.answer_and_save(b, Choice::Once, FactsAtLaunch::Same, Vec::new(), None).unwrap();
-    assert_eq!((kinds(&step), step.forget), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
+    assert_eq!((kinds(&step), step.drop_request), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
     end(&mut desk, a);
     let step = slot(&mut desk, b);
     assert_eq!(step.launch.unwrap().permit.scope, Scope::Once);
 }
 
 #[test]
-fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() {
+fn a_saving_answer_commits_its_grants_and_names_the_tasks_that_they_may_cover() {
     let mut desk = TestDesk::new();
     let (a, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     let (b, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     let grant = desk.grant("make", None, None);
     let step = desk.answer_and_save(a, Choice::Here, FactsAtLaunch::Same, vec![grant.clone()], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["grant.saved", "permission.granted", "task.launched"]);
-    assert_eq!(step.release, [b], "whoever waits for the same verb is looked at again");
+    assert_eq!(step.may_release, [b], "the task that waits for the same verb is judged again");
     let state = step.state(a);
-    assert!(state.is_none(), "its life began before");
+    assert!(state.is_none(), "the task existed before this step");
     let ids = vec![grant.id.unwrap()];
     let step = desk
-        .step(DeskEvent::Covered { task: b, grants: ids.clone(), sandbox: held(Confinement::Shield), shim: Some(2) })
+        .step(DeskEvent::Covered {
+            task: b,
+            grants: ids.clone(),
+            sandbox: permitted(Confinement::Shield),
+            shim: Some(2),
+        })
         .unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
     assert_eq!(step.launch.unwrap().permit.by, DecidedBy::Grants(ids));
@@ -340,7 +345,7 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
         desk.step(DeskEvent::Covered {
             task: b,
             grants: Vec::new(),
-            sandbox: held(Confinement::Shield),
+            sandbox: permitted(Confinement::Shield),
             shim: Some(2)
         })
         .is_err()
@@ -348,16 +353,20 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
 }
 
 #[test]
-fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
+fn f020_a_grant_saved_twice_is_one_grant_with_its_first_time() {
     let mut desk = TestDesk::new();
     let first = desk.grant("make", None, None);
-    let kept = |step: DeskStep| match step.kept {
+    let saved_grant = |step: DeskStep| match step.register_reply {
         Some(RegisterReply::Grant { grant, new }) => (grant.id.unwrap(), grant.created_at, new),
         other => panic!("{other:?}"),
     };
-    let (id, at, new) = kept(desk.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first.clone())))).unwrap());
+    let (id, at, new) =
+        saved_grant(desk.step(DeskEvent::RegisterCommand(RegisterCommand::Grant(Box::new(first.clone())))).unwrap());
     assert!(new);
-    assert_eq!(kept(desk.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first)))).unwrap()), (id, at, false));
+    assert_eq!(
+        saved_grant(desk.step(DeskEvent::RegisterCommand(RegisterCommand::Grant(Box::new(first)))).unwrap()),
+        (id, at, false)
+    );
     let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     let again = desk.grant("make", None, None);
     let step = desk.answer_and_save(task, Choice::Here, FactsAtLaunch::Same, vec![again], Some(1)).unwrap();
@@ -369,37 +378,37 @@ fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
 fn uses_are_counted_with_the_permit_and_survive_a_replay() {
     let mut desk = TestDesk::new();
     let grant = desk.grant("make", None, Some(1));
-    desk.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(grant)))).unwrap();
+    desk.step(DeskEvent::RegisterCommand(RegisterCommand::Grant(Box::new(grant)))).unwrap();
     let id = desk.desk.register.grants.iter().next().unwrap().id.unwrap();
     let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     let step = desk
-        .step(DeskEvent::Covered { task, grants: vec![id], sandbox: held(Confinement::Shield), shim: Some(1) })
+        .step(DeskEvent::Covered { task, grants: vec![id], sandbox: permitted(Confinement::Shield), shim: Some(1) })
         .unwrap();
     assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
     assert!(!desk.desk.register.grants.get(id).unwrap().holds(Timestamp::from_micros(0)));
 }
 
 #[test]
-fn f014_what_a_person_refused_is_remembered_for_a_while() {
+fn f014_a_denial_by_a_person_is_remembered_for_ten_minutes() {
     let mut desk = TestDesk::new();
     let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
-    let same = desk.desk.open[&task].same();
-    assert_eq!(desk.desk.joins(same), Some(task), "the same request joins while it waits");
+    let same = desk.desk.open[&task].identity();
+    assert_eq!(desk.desk.find_waiting(same), Some(task), "the same request joins while it waits");
     desk.answer(task, Choice::Deny, FactsAtLaunch::Same).unwrap();
-    assert_eq!(desk.desk.joins(same), None);
+    assert_eq!(desk.desk.find_waiting(same), None);
     let now = Timestamp::from_micros(desk.clock + 60_000_000);
-    assert!(desk.desk.refused(same, now).is_some());
+    assert!(desk.desk.recent_denial(same, now).is_some());
     assert!(
-        desk.desk.refused(RequestIdentity { background: true, ..same }, now).is_none(),
-        "another request is another"
+        desk.desk.recent_denial(RequestIdentity { background: true, ..same }, now).is_none(),
+        "a different request is not denied"
     );
     let later = Timestamp::from_micros(desk.clock + 601_000_000);
-    assert!(desk.desk.refused(same, later).is_none());
+    assert!(desk.desk.recent_denial(same, later).is_none());
 }
 
-/// What an agent's own client answers could have been made up by it.
+/// An agent's own client could make up its answers.
 #[test]
-fn in_band_is_once_or_no_and_nothing_grave() {
+fn an_in_band_answer_is_once_or_deny_and_never_for_a_grave_risk() {
     let in_band = |desk: &mut TestDesk, task, choice| {
         let Some(OpenStage::Waiting { approval, .. }) = desk.desk.open.get(&task).map(|o| o.stage.clone()) else {
             panic!()
@@ -416,11 +425,11 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             words: None,
             by,
             world: FactsAtLaunch::Same,
-            saves: Vec::new(),
-            moves: None,
+            new_grants: Vec::new(),
+            new_directory: None,
             hint: None,
             denied: None,
-            sandbox: held(Confinement::Shield),
+            sandbox: permitted(Confinement::Shield),
             shim: Some(1),
         })))
     };
@@ -435,12 +444,12 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             question,
             grants: Vec::new(),
             opens: None,
-            sandbox: held(Confinement::None),
+            sandbox: permitted(Confinement::None),
             shim: None,
         };
         desk.step(DeskEvent::Asked(Box::new(asked))).unwrap();
-        for saves in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
-            assert_eq!(in_band(&mut desk, task, saves).unwrap_err().code, RefusalCode::OptionNotOffered);
+        for new_grants in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
+            assert_eq!(in_band(&mut desk, task, new_grants).unwrap_err().code, RefusalCode::OptionNotOffered);
         }
         match (in_band(&mut desk, task, Choice::Once), risk.is_grave()) {
             (Ok(step), false) => assert!(step.launch.is_some()),
@@ -455,20 +464,20 @@ fn in_band_is_once_or_no_and_nothing_grave() {
 }
 
 #[test]
-fn what_others_run_is_open_until_it_is_told() {
+fn a_task_that_an_agent_runs_is_open_until_its_outcome_is_reported() {
     let mut desk = TestDesk::new();
     let task = TaskId::mint(&mut desk.mint, 1, 1);
     let (rule, grants, by) = ("phrase", Vec::new(), Text::from_static("claude-code"));
     let planned = || Box::new(planned(None, Vec::new()));
     let step = desk.step(DeskEvent::Observed { task, planned: planned(), opens: None, rule, grants, by }).unwrap();
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.observing"]);
-    assert!(step.launch.is_none() && desk.desk.launched().is_empty() && desk.desk.busy() == 0);
-    assert_eq!(desk.desk.never_told(Timestamp::from_micros(i64::MAX)), [task]);
-    assert!(desk.desk.never_told(Timestamp::from_micros(0)).is_empty());
+    assert!(step.launch.is_none() && desk.desk.launched_tasks().is_empty() && desk.desk.running_count() == 0);
+    assert_eq!(desk.desk.unreported_before(Timestamp::from_micros(i64::MAX)), [task]);
+    assert!(desk.desk.unreported_before(Timestamp::from_micros(0)).is_empty());
     assert!(desk.step(DeskEvent::Withdrawn { task, by: Text::from_static("owner") }).is_err());
-    let told = || DeskEvent::Told { task, outcome: Outcome::Exited { code: 2 } };
-    assert_eq!(kinds(&desk.step(told()).unwrap()), ["task.settled"]);
-    assert!(desk.step(told()).is_err(), "it is told once");
+    let reported = || DeskEvent::OutcomeReported { task, outcome: Outcome::Exited { code: 2 } };
+    assert_eq!(kinds(&desk.step(reported()).unwrap()), ["task.settled"]);
+    assert!(desk.step(reported()).is_err(), "an outcome is reported once");
     let task = TaskId::mint(&mut desk.mint, 1, 1);
     let by = Text::from_static("nobody");
     let step = desk.step(DeskEvent::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();

@@ -1,4 +1,4 @@
-//! One event at the desk: one method per event, and below them the decisions that several of them share.
+//! One event at the desk: one method per event, then the decisions that several of them share.
 
 use super::{
     ApprovalQuestion, Desk, DeskEvent, DeskStep, FactsAtLaunch, GrantedPermission, NewTask, OpenStage, OpenTask,
@@ -15,14 +15,14 @@ use countersign_model::{
 };
 use countersign_store::{SignedReceipt, ledger::LedgerEntry};
 
-/// The desk while it decides about one event, and what follows from that so far.
+/// The desk while it decides about one event, and the results so far.
 pub(super) struct Turn<'a> {
     pub(super) desk: &'a mut Desk,
     pub(super) now: Moment<'a>,
     pub(super) step: DeskStep,
 }
 
-/// Leave for one task to run.
+/// What is needed to permit one task.
 struct LaunchPermit {
     task: TaskId,
     by: DecidedBy,
@@ -33,37 +33,43 @@ struct LaunchPermit {
 }
 
 impl Turn<'_> {
-    pub(super) fn take(&mut self, event: DeskEvent) -> Result<(), Refusal> {
+    pub(super) fn handle_event(&mut self, event: DeskEvent) -> Result<(), Refusal> {
         match event {
-            DeskEvent::Asked(new) => self.asked(*new),
-            DeskEvent::Answered(answer) => self.answered(*answer)?,
-            DeskEvent::Covered { task, grants, sandbox, shim } => self.covered(task, &grants, sandbox, shim)?,
-            DeskEvent::Wished(wish) => self.wished(wish)?,
-            DeskEvent::Slot { task, world, denied, sandbox, shim } => self.slot(task, world, denied, sandbox, shim)?,
-            DeskEvent::Withdrawn { task, by } => self.withdrawn(task, by)?,
-            DeskEvent::Unredeemed { task, planned, opens, by } => self.unredeemed(task, *planned, opens, by),
-            DeskEvent::Observed { task, planned, opens, rule, grants, by } => {
-                self.observed(task, *planned, opens, rule, &grants, by);
+            DeskEvent::Asked(new) => self.on_asked(*new),
+            DeskEvent::Answered(answer) => self.on_answered(*answer)?,
+            DeskEvent::Covered { task, grants, sandbox, shim } => self.on_covered(task, &grants, sandbox, shim)?,
+            DeskEvent::RegisterCommand(command) => self.on_register_command(command)?,
+            DeskEvent::SlotFree { task, world, denied, sandbox, shim } => {
+                self.on_slot_free(task, world, denied, sandbox, shim)?
             }
-            DeskEvent::Told { task, outcome } => self.told(task, outcome)?,
-            DeskEvent::Closed { task, closing, recovered } => self.closed(task, closing, recovered)?,
-            DeskEvent::NotStarted { task, error, code, recovered } => self.not_started(task, error, code, recovered)?,
+            DeskEvent::Withdrawn { task, by } => self.on_withdrawn(task, by)?,
+            DeskEvent::Unredeemed { task, planned, opens, by } => self.on_unredeemed(task, *planned, opens, by),
+            DeskEvent::Observed { task, planned, opens, rule, grants, by } => {
+                self.on_observed(task, *planned, opens, rule, &grants, by);
+            }
+            DeskEvent::OutcomeReported { task, outcome } => self.on_outcome_reported(task, outcome)?,
+            DeskEvent::Closed { task, closing, recovered } => self.on_closed(task, closing, recovered)?,
+            DeskEvent::NotStarted { task, error, code, recovered } => {
+                self.on_not_started(task, error, code, recovered)?
+            }
             DeskEvent::Lost { task, known, why, head, next_seq, recovered } => {
-                self.lost(task, known, why, head, next_seq, recovered)?;
+                self.on_lost(task, known, why, head, next_seq, recovered)?;
             }
             DeskEvent::Expired { task, seq, why, bytes, streams, signed } => {
-                self.after_the_end(self.now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
+                self.decide_settled(self.now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
             }
-            DeskEvent::Sealed { seq, at, touched, sealed, signed } => self.sealed(seq, at, touched, sealed, signed),
-            DeskEvent::House { state, reason, boot } => self.about_no_task(Decision::House { state, reason, boot }),
-            DeskEvent::Shutdown(went) => self.about_no_task(Decision::Shutdown(went)),
-            DeskEvent::Key(key) => self.about_no_task(Decision::Key(key)),
+            DeskEvent::Sealed { seq, at, touched, sealed, signed } => self.on_sealed(seq, at, touched, sealed, signed),
+            DeskEvent::DaemonState { state, reason, boot } => {
+                self.decide_daemon(Decision::House { state, reason, boot })
+            }
+            DeskEvent::Shutdown(step) => self.decide_daemon(Decision::Shutdown(step)),
+            DeskEvent::Key(key) => self.decide_daemon(Decision::Key(key)),
         }
         Ok(())
     }
 
-    /// A request that has been judged runs, waits for a person, or is over.
-    fn asked(&mut self, new: NewTask) {
+    /// A judged request runs, waits for an approval, or is denied.
+    fn on_asked(&mut self, new: NewTask) {
         let NewTask { task, planned, verdict, question, grants, sandbox, opens, shim } = new;
         self.begin(task, planned, opens);
         match verdict {
@@ -81,63 +87,75 @@ impl Turn<'_> {
         }
     }
 
-    /// A person has answered; what they cannot allow any more is denied all the same.
-    fn answered(&mut self, answer: PersonAnswer) -> Result<(), Refusal> {
-        let PersonAnswer { task, approval, choice, words, by, world, saves, moves, hint, denied, sandbox, shim } =
-            answer;
-        let tool = self.waiting(task, approval, choice, &by)?.requester.tool;
-        self.step.forget = Some(task);
+    /// A person answered. A request that cannot be allowed any more is denied despite an approval.
+    fn on_answered(&mut self, answer: PersonAnswer) -> Result<(), Refusal> {
+        let PersonAnswer {
+            task,
+            approval,
+            choice,
+            words,
+            by,
+            world,
+            new_grants,
+            new_directory,
+            hint,
+            denied,
+            sandbox,
+            shim,
+        } = answer;
+        let tool = self.waiting_task(task, approval, choice, &by)?.requester.tool;
+        self.step.drop_request = Some(task);
         match (Scope::from_choice(choice), world, denied) {
             (None, ..) => {
-                let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "denied by user");
+                let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "the user denied this");
                 refusal.hint = hint;
                 self.deny(task, by, &refusal, words);
             }
             (Some(_), _, Some(refusal)) => self.deny_by_rule(task, &refusal),
-            (Some(_), FactsAtLaunch::Changed(what), None) => self.paths_changed(task, what),
+            (Some(_), FactsAtLaunch::Changed(what), None) => self.deny_changed_facts(task, what),
             (Some(scope), FactsAtLaunch::Same, None) if tool == Tool::SetWorkingDirectory => {
-                self.move_session(task, by, scope, moves);
+                self.move_session(task, by, scope, new_directory);
             }
             (Some(scope), FactsAtLaunch::Same, None) => {
-                // A task that joins the line still needs its raw request.
-                self.step.forget = shim.map(|_| task);
-                let saved = self.save(saves);
-                self.step.release.retain(|t| *t != task);
+                // A queued task still needs its stored request.
+                self.step.drop_request = shim.map(|_| task);
+                let saved = self.save_grants(new_grants);
+                self.step.may_release.retain(|t| *t != task);
                 self.permit(LaunchPermit { task, by, scope, permitted: sandbox, saved, shim });
             }
         }
         Ok(())
     }
 
-    fn covered(
+    fn on_covered(
         &mut self,
         task: TaskId,
         grants: &[GrantId],
         permitted: PermittedSandbox,
         shim: Option<u32>,
     ) -> Result<(), Refusal> {
-        if self.desk.question(task).is_none() {
-            return Err(over());
+        if self.desk.pending_question(task).is_none() {
+            return Err(task_over());
         }
-        self.step.forget = shim.map(|_| task);
+        self.step.drop_request = shim.map(|_| task);
         let (by, scope) = self.covered_by(grants, "grant");
         self.permit(LaunchPermit { task, by, scope, permitted, saved: Vec::new(), shim });
         Ok(())
     }
 
-    fn wished(&mut self, wish: RegisterCommand) -> Result<(), Refusal> {
-        let (entered, kept) = register_command::decide_command(wish, &self.desk.register, &mut self.now)?;
+    fn on_register_command(&mut self, command: RegisterCommand) -> Result<(), Refusal> {
+        let (entered, reply) = register_command::decide_command(command, &self.desk.register, &mut self.now)?;
         for entry in entered {
             if let RegisterEntry::GrantSaved { grant } = &entry {
-                self.step.release.extend(self.desk.may_cover(grant));
+                self.step.may_release.extend(self.desk.tasks_grant_may_cover(grant));
             }
             self.enter(entry);
         }
-        self.step.kept = Some(kept);
+        self.step.register_reply = Some(reply);
         Ok(())
     }
 
-    fn slot(
+    fn on_slot_free(
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
@@ -145,15 +163,15 @@ impl Turn<'_> {
         sandbox: PermittedSandbox,
         shim: u32,
     ) -> Result<(), Refusal> {
-        let Some(OpenTask { stage: OpenStage::InLine { granted, .. }, .. }) = self.desk.open.get_mut(&task) else {
-            return Err(over());
+        let Some(OpenTask { stage: OpenStage::Queued { granted, .. }, .. }) = self.desk.open.get_mut(&task) else {
+            return Err(task_over());
         };
-        self.step.forget = Some(task);
+        self.step.drop_request = Some(task);
         match (denied, world) {
             (Some(refusal), _) => self.deny_by_rule(task, &refusal),
-            (None, FactsAtLaunch::Changed(what)) => self.paths_changed(task, what),
+            (None, FactsAtLaunch::Changed(what)) => self.deny_changed_facts(task, what),
             (None, FactsAtLaunch::Same) => {
-                // What the operator has narrowed meanwhile counts; what was permitted is never widened.
+                // A sandbox that the operator has narrowed since then counts; a permitted sandbox is never widened.
                 if sandbox.confinement > granted.permitted.confinement {
                     granted.permitted = sandbox;
                 }
@@ -163,27 +181,27 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn withdrawn(&mut self, task: TaskId, by: Text) -> Result<(), Refusal> {
+    fn on_withdrawn(&mut self, task: TaskId, by: Text) -> Result<(), Refusal> {
         match self.desk.open.get(&task).map(|o| &o.stage) {
             Some(
-                OpenStage::Waiting { .. } | OpenStage::Planned | OpenStage::Permitted(_) | OpenStage::InLine { .. },
+                OpenStage::Waiting { .. } | OpenStage::Planned | OpenStage::Permitted(_) | OpenStage::Queued { .. },
             ) => {}
             Some(OpenStage::Launched | OpenStage::Observed(_)) => {
-                return Err(Refusal::new(RefusalCode::TaskStarted, "the task has been launched"));
+                return Err(Refusal::new(RefusalCode::TaskStarted, "the task has already started"));
             }
-            None => return Err(over()),
+            None => return Err(task_over()),
         }
-        self.step.forget = Some(task);
+        self.step.drop_request = Some(task);
         self.withdraw(task, by);
         Ok(())
     }
 
-    fn unredeemed(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>, by: Text) {
+    fn on_unredeemed(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>, by: Text) {
         self.begin(task, planned, opens);
         self.withdraw(task, by);
     }
 
-    fn observed(
+    fn on_observed(
         &mut self,
         task: TaskId,
         planned: Decision,
@@ -199,29 +217,29 @@ impl Turn<'_> {
         self.decide(task, Decision::Observing { by });
     }
 
-    fn told(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
+    fn on_outcome_reported(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
         match self.desk.open.get(&task).map(|o| &o.stage) {
             Some(OpenStage::Observed(_)) => {
                 self.settle(task, outcome, None, false);
                 Ok(())
             }
-            _ => Err(over()),
+            _ => Err(task_over()),
         }
     }
 
-    fn closed(&mut self, task: TaskId, closing: JournalEnd, recovered: bool) -> Result<(), Refusal> {
-        self.launched(task)?.next_seq = closing.next_seq;
+    fn on_closed(&mut self, task: TaskId, closing: JournalEnd, recovered: bool) -> Result<(), Refusal> {
+        self.launched_task(task)?.next_seq = closing.next_seq;
         self.settle(task, closing.outcome, Some(closing.head), recovered);
         Ok(())
     }
 
-    fn not_started(&mut self, task: TaskId, error: Text, code: i32, recovered: bool) -> Result<(), Refusal> {
-        self.launched(task)?;
+    fn on_not_started(&mut self, task: TaskId, error: Text, code: i32, recovered: bool) -> Result<(), Refusal> {
+        self.launched_task(task)?;
         self.settle(task, Outcome::Failed { error, code }, None, recovered);
         Ok(())
     }
 
-    fn lost(
+    fn on_lost(
         &mut self,
         task: TaskId,
         known: Text,
@@ -230,13 +248,13 @@ impl Turn<'_> {
         next_seq: u64,
         recovered: bool,
     ) -> Result<(), Refusal> {
-        self.launched(task)?.next_seq = next_seq;
+        self.launched_task(task)?.next_seq = next_seq;
         self.decide(task, Decision::Lost { known });
         self.settle(task, Outcome::Lost { why }, head, recovered);
         Ok(())
     }
 
-    fn sealed(
+    fn on_sealed(
         &mut self,
         mut seq: u64,
         at: Timestamp,
@@ -245,16 +263,16 @@ impl Turn<'_> {
         signed: Box<SignedReceipt>,
     ) {
         if let Some(touched) = touched {
-            self.after_the_end(at, signed.task, seq, Decision::Touched(touched));
+            self.decide_settled(at, signed.task, seq, Decision::Touched(touched));
             seq += 1;
         }
-        self.after_the_end(self.now.at, signed.task, seq, Decision::Sealed(sealed));
+        self.decide_settled(self.now.at, signed.task, seq, Decision::Sealed(sealed));
         if let Some(entry) = self.step.decisions.last_mut() {
             entry.receipt = Some(signed);
         }
     }
 
-    /// A task begins; with it the session of its credential and place, when this is its first request.
+    /// Creates a task and, if this is its first request, the implicit session of its credential and directory.
     fn begin(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>) {
         if let Some(session) = opens {
             self.enter(RegisterEntry::SessionOpened { session });
@@ -262,33 +280,42 @@ impl Turn<'_> {
         self.decide(task, planned);
     }
 
-    /// The task whose question this answers, if it may be answered so.
-    fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &DecidedBy) -> Result<&OpenTask, Refusal> {
+    /// The task that this answers, if this choice may be made through this channel.
+    fn waiting_task(
+        &self,
+        task: TaskId,
+        wanted: ApprovalId,
+        choice: Choice,
+        by: &DecidedBy,
+    ) -> Result<&OpenTask, Refusal> {
         let answered = || {
-            Refusal::new(RefusalCode::AlreadyAnswered, "this has been answered or withdrawn already")
-                .hint(format!("see `csn approvals show {wanted}`"))
+            Refusal::new(RefusalCode::AlreadyAnswered, "this approval has already been answered or withdrawn")
+                .hint(format!("`csn approvals show {wanted}` shows the outcome"))
         };
         let open = self.desk.open.get(&task).ok_or_else(answered)?;
         match &open.stage {
             OpenStage::Waiting { approval, options, .. } if *approval == wanted => {
                 if !options.contains(&choice) {
-                    return Err(Refusal::new(RefusalCode::OptionNotOffered, format!("`{choice}` was not offered"))
-                        .hint("look at the options with `csn approvals show`"));
+                    return Err(Refusal::new(
+                        RefusalCode::OptionNotOffered,
+                        format!("this approval does not offer `{choice}`"),
+                    )
+                    .hint("`csn approvals show` lists the options"));
                 }
             }
             _ => return Err(answered()),
         }
         if matches!(by, DecidedBy::Person { channel: Channel::InBand, .. }) {
-            in_band(choice, open.grave)?;
+            check_in_band(choice, open.grave)?;
         }
         Ok(open)
     }
 
-    fn launched(&mut self, task: TaskId) -> Result<&mut OpenTask, Refusal> {
-        self.desk.open.get_mut(&task).filter(|o| o.stage == OpenStage::Launched).ok_or_else(over)
+    fn launched_task(&mut self, task: TaskId) -> Result<&mut OpenTask, Refusal> {
+        self.desk.open.get_mut(&task).filter(|o| o.stage == OpenStage::Launched).ok_or_else(task_over)
     }
 
-    /// What lets a call run that nobody was asked about.
+    /// Who allows a request that needs no approval: grants or a rule.
     fn covered_by(&self, grants: &[GrantId], rule: &'static str) -> (DecidedBy, Scope) {
         let scope = grants.iter().filter_map(|g| self.desk.register.grants.get(*g)).map(|g| g.scope()).min();
         match scope.and_then(Scope::from_choice) {
@@ -297,7 +324,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
+    /// Permits a task. It starts now if there is a shim for it; otherwise it joins the queue.
     fn permit(&mut self, leave: LaunchPermit) {
         let LaunchPermit { task, by, scope, permitted: PermittedSandbox { confinement, sandbox }, saved, shim } = leave;
         let permit = self.permit_id();
@@ -306,15 +333,15 @@ impl Turn<'_> {
         self.decide(task, Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy });
         match shim {
             Some(shim) => self.launch(task, shim),
-            None => self.join_the_line(task),
+            None => self.join_queue(task),
         }
     }
 
-    /// Behind everyone who is there, also when the clock went back.
-    fn join_the_line(&mut self, task: TaskId) {
-        let line = self.desk.line();
+    /// Adds a task to the end of the queue, even if the clock went back.
+    fn join_queue(&mut self, task: TaskId) {
+        let line = self.desk.queue();
         let last = line.last().and_then(|task| match self.desk.open.get(task)?.stage {
-            OpenStage::InLine { since, .. } => Some(Timestamp::from_micros(since.micros() + 1)),
+            OpenStage::Queued { since, .. } => Some(Timestamp::from_micros(since.micros() + 1)),
             _ => None,
         });
         let at = last.map_or(self.now.at, |last| last.max(self.now.at));
@@ -325,7 +352,7 @@ impl Turn<'_> {
     #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
     fn launch(&mut self, task: TaskId, shim: u32) {
         let Some(OpenTask { next_seq, plan_digest, stage, .. }) = self.desk.open.get(&task).cloned() else { return };
-        let (OpenStage::Permitted(granted) | OpenStage::InLine { granted, .. }) = stage else { return };
+        let (OpenStage::Permitted(granted) | OpenStage::Queued { granted, .. }) = stage else { return };
         let GrantedPermission { permit, by, scope, permitted } = granted;
         let permit = Permit::issue(permit, task, plan_digest, by, scope, permitted.confinement, self.now.at);
         let first_seq = next_seq + 1;
@@ -334,7 +361,7 @@ impl Turn<'_> {
         self.step.launch = Some(ShimLaunch { permit, first_seq, prologue_head });
     }
 
-    /// Leave for something that the daemon does not run, and so does not hold to anything.
+    /// Records a permission for a command that the daemon does not run and therefore does not confine.
     fn grant_unconfined(&mut self, task: TaskId, by: DecidedBy, scope: Scope) {
         let (permit, policy) = (self.permit_id(), self.desk.policy);
         let (confinement, sandbox, saved) = (Confinement::None, None, Vec::new());
@@ -354,27 +381,27 @@ impl Turn<'_> {
         }
     }
 
-    /// Saves what an answer leaves behind; what says the same is there already.
-    fn save(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
+    /// Saves the grants of an answer, except those that exist already.
+    fn save_grants(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
         let mut saved: Vec<SavedGrant> = Vec::new();
         for grant in grants {
-            let kept = match self.desk.register.grants.same(&grant, self.now.at) {
+            let saved_or_equal = match self.desk.register.grants.same(&grant, self.now.at) {
                 Some(same) => same.clone(),
                 None => {
-                    self.step.release.extend(self.desk.may_cover(&grant));
+                    self.step.may_release.extend(self.desk.tasks_grant_may_cover(&grant));
                     self.enter(RegisterEntry::GrantSaved { grant: Box::new(grant.clone()) });
                     grant
                 }
             };
-            let label = register_command::label(&kept);
-            saved.extend(kept.id.map(|grant| SavedGrant { grant, label }));
+            let label = register_command::grant_label(&saved_or_equal);
+            saved.extend(saved_or_equal.id.map(|grant| SavedGrant { grant, label }));
         }
-        self.step.release.sort_unstable();
-        self.step.release.dedup();
+        self.step.may_release.sort_unstable();
+        self.step.may_release.dedup();
         saved
     }
 
-    /// The session works where it was let: there is nothing to launch.
+    /// Sets the working directory of a session. There is nothing to launch.
     fn move_session(&mut self, task: TaskId, by: DecidedBy, scope: Scope, to: Option<Text>) {
         self.grant_unconfined(task, by, scope);
         let session = self.desk.open.get(&task).and_then(|o| o.requester.session);
@@ -390,9 +417,9 @@ impl Turn<'_> {
         self.settle(task, Outcome::Withdrawn { by }, None, false);
     }
 
-    fn paths_changed(&mut self, task: TaskId, what: &'static str) {
+    fn deny_changed_facts(&mut self, task: TaskId, what: &'static str) {
         let refusal = Refusal::new(RefusalCode::PathsChanged, what);
-        self.deny_by_rule(task, &refusal.hint("ask again: what was approved is not what is there now"));
+        self.deny_by_rule(task, &refusal.hint("send the request again: files changed after it was approved"));
     }
 
     fn deny_by_rule(&mut self, task: TaskId, refusal: &Refusal) {
@@ -401,7 +428,7 @@ impl Turn<'_> {
 
     fn deny(&mut self, task: TaskId, by: DecidedBy, refusal: &Refusal, words: Option<Text>) {
         let reason = DenialReason::Code(refusal.code);
-        // What a refusal says is ours, not the asker's; it goes through redaction like everything else.
+        // A refusal is Countersign's own text; it is redacted like everything else.
         let hint = refusal.hint.as_deref().map(countersign_redact::text_by_shape);
         let policy = self.desk.policy;
         self.decide(task, Decision::PermissionDenied { by, reason: reason.clone(), hint, words, policy });
@@ -419,45 +446,44 @@ impl Turn<'_> {
     fn decide_at(&mut self, at: Timestamp, task: TaskId, decision: Decision) {
         let seq = self.desk.open.get(&task).map_or(0, |o| o.next_seq);
         let line = Record::decision_line(seq, at, &decision);
-        self.desk.note(task, at, &line, &decision);
+        self.desk.apply(task, at, &line, &decision);
         self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
-    /// A decision about a task that the desk has let go.
-    fn after_the_end(&mut self, at: Timestamp, task: TaskId, seq: u64, decision: Decision) {
+    /// A decision about a settled task, which the desk does not hold any more.
+    fn decide_settled(&mut self, at: Timestamp, task: TaskId, seq: u64, decision: Decision) {
         let line = Record::decision_line(seq, at, &decision);
         self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
     fn enter(&mut self, entered: RegisterEntry) {
         self.desk.register.enter(self.now.at, &entered);
-        self.about_no_task(Decision::Entered(entered));
+        self.decide_daemon(Decision::Entered(entered));
     }
 
-    fn about_no_task(&mut self, decision: Decision) {
+    fn decide_daemon(&mut self, decision: Decision) {
         let at = self.now.at;
         let line = Record::decision_line(0, at, &decision);
         self.step.decisions.push(LedgerEntry { task: None, seq: 0, at, line, decision, receipt: None });
     }
 }
 
-/// What may be answered through the agent's own client: it could have made the answer up.
-fn in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
-    let hint = "answer it as a person: csn approvals answer, or any surface of yours";
+/// Limits answers that come through the agent's own client, which could have made them up.
+fn check_in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
+    let hint = "a person must answer this, for example with csn approvals answer";
     match choice {
         Choice::Deny => Ok(()),
         Choice::Once if !grave => Ok(()),
-        Choice::Once => {
-            Err(Refusal::new(RefusalCode::OptionNotOffered, "this is not approved through the agent's own client")
-                .hint(hint))
-        }
-        _ => {
-            Err(Refusal::new(RefusalCode::OptionNotOffered, "nothing is saved through the agent's own client")
-                .hint(hint))
-        }
+        Choice::Once => Err(Refusal::new(
+            RefusalCode::OptionNotOffered,
+            "a request with this risk cannot be approved through the agent's own client",
+        )
+        .hint(hint)),
+        _ => Err(Refusal::new(RefusalCode::OptionNotOffered, "a grant cannot be saved through the agent's own client")
+            .hint(hint)),
     }
 }
 
-fn over() -> Refusal {
-    Refusal::new(RefusalCode::TaskOver, "the task is over")
+fn task_over() -> Refusal {
+    Refusal::new(RefusalCode::TaskOver, "the task has ended")
 }

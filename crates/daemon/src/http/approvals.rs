@@ -1,7 +1,7 @@
-//! `/approvals`: questions that wait for a person, and their answers.
+//! `/approvals`: requests that wait for a person, and the answers to them.
 
 use super::{
-    Shared,
+    SharedState,
     extract::{Params, Payload, Segment},
     problem::HttpResult,
 };
@@ -13,19 +13,23 @@ use countersign_model::{
 };
 
 pub(crate) async fn list(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Params(query): Params<ApprovalQuery>,
 ) -> HttpResult<Json<ApprovalPage>> {
     Ok(Json(answers::list(&front.ops, &caller, query).await?))
 }
 
-pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Json<Approval>> {
+pub(crate) async fn show(
+    State(front): SharedState,
+    caller: Caller,
+    Segment(id): Segment,
+) -> HttpResult<Json<Approval>> {
     Ok(Json(answers::show(&front.ops, &caller, &id).await?))
 }
 
 pub(crate) async fn answer(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<AnswerBody>,

@@ -1,4 +1,4 @@
-//! Who arrives: every request passes here first. The route table says what each route asks of its caller.
+//! Authentication: every request passes here first. The route table states what each route requires.
 
 use super::{
     HttpState,
@@ -21,8 +21,8 @@ use axum::{
 use countersign_model::{CredentialScope, DaemonState, DisplaySafe, Refusal, RefusalCode};
 use std::{sync::Arc, time::Duration};
 
-/// How long a request waits for a daemon that is just coming up.
-const COMING_UP: Duration = Duration::from_secs(30);
+/// How long a request waits for a daemon that is starting.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The other end of a connection.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub(crate) enum Transport {
 }
 
 impl ConnectionOrigin {
-    /// The process at the other end, where the kernel names it.
+    /// The process at the other end, if the kernel reports it.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.peer {
             Transport::Socket(peer) => peer.pid(),
@@ -51,21 +51,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<Arc<Caller>>().map(|caller| (**caller).clone());
-        caller.ok_or_else(|| Refusal::new(RefusalCode::Internal, "nobody was recognised").into())
+        caller.ok_or_else(|| Refusal::new(RefusalCode::Internal, "the request has no recognised caller").into())
     }
 }
 
-/// Lets a request through to its route, in the name of its caller.
-pub(crate) async fn arrive(
+/// Authenticates a request and passes it to its route.
+pub(crate) async fn authenticate(
     State(front): State<Arc<HttpState>>,
     ConnectInfo(arrival): ConnectInfo<ConnectionOrigin>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let path = request.extensions().get::<MatchedPath>();
-    let route = routes::find(request.method(), path.map(MatchedPath::as_str));
-    let admitted = admit(&front.ops, &arrival, route, request.headers()).await;
-    match admitted.and_then(|caller| takes_query(route, request.uri().query()).map(|()| caller)) {
+    let route = routes::find_route(request.method(), path.map(MatchedPath::as_str));
+    let admitted = recognise_caller(&front.ops, &arrival, route, request.headers()).await;
+    match admitted.and_then(|caller| check_query(route, request.uri().query()).map(|()| caller)) {
         Ok(Some(caller)) => {
             request.extensions_mut().insert(Arc::new(caller));
         }
@@ -73,26 +73,26 @@ pub(crate) async fn arrive(
         Err(refusal) => return Problem::from(refusal).into_response(),
     }
     let response = next.run(request).await;
-    if !goes_on(&response) {
+    if !stays_open(&response) {
         return response;
     }
-    match arrival.connection.may_go_on() {
-        Ok(()) if response.status() == StatusCode::SWITCHING_PROTOCOLS => arrival.connection.upgrade(),
+    match arrival.connection.check_may_stay_open() {
+        Ok(()) if response.status() == StatusCode::SWITCHING_PROTOCOLS => arrival.connection.mark_upgraded(),
         Ok(()) => {}
         Err(out) => return Problem::from(Refusal::from(out)).into_response(),
     }
     response
 }
 
-/// Whether an answer may last as long as its reader likes.
-fn goes_on(response: &Response) -> bool {
+/// Whether a response may last as long as its reader.
+fn stays_open(response: &Response) -> bool {
     let events = |v: &header::HeaderValue| v.as_bytes().starts_with(b"text/event-stream");
     response.status() == StatusCode::SWITCHING_PROTOCOLS
         || response.headers().get(header::CONTENT_TYPE).is_some_and(events)
 }
 
-/// Who comes, if the route is for them now. Public routes are for everybody, whoever they are.
-async fn admit(
+/// Recognises the caller and checks the route's requirements. Public routes need no caller.
+async fn recognise_caller(
     ops: &Arc<Ops>,
     arrival: &ConnectionOrigin,
     route: &Route,
@@ -102,75 +102,78 @@ async fn admit(
         tcp::check_host(headers)?;
     }
     let Access::Needs(scope) = route.access else { return Ok(None) };
-    serves(ops, route).await?;
-    let token = bearer(headers);
+    check_serving(ops, route).await?;
+    let token = presented_token(headers);
     let mut caller = match &arrival.peer {
         Transport::Socket(peer) => {
-            peer.welcome(ops).await?;
+            peer.add_new_user(ops).await?;
             match token {
                 PresentedToken::None => peer.caller(ops, None)?,
                 PresentedToken::Token(token) => peer.caller(ops, Some(token))?,
-                // A person with a credential that does not read is not let in as themselves.
+                // A person with an unreadable credential is not accepted as themselves.
                 PresentedToken::Unreadable => peer.caller(ops, Some(""))?,
             }
         }
         Transport::Tcp(_) => match token {
-            PresentedToken::Token(token) => recognition::of_token(ops, token)?,
-            PresentedToken::None | PresentedToken::Unreadable => return Err(recognition::no_token()),
+            PresentedToken::Token(token) => recognition::caller_for_token(ops, token)?,
+            PresentedToken::None | PresentedToken::Unreadable => return Err(recognition::invalid_token_refusal()),
         },
     };
-    caller.may(scope)?;
+    caller.require_scope(scope)?;
     let writes = scope != CredentialScope::Observe && route.while_draining != WhileDraining::AlwaysServed;
     if let (true, Some(why)) = (writes, ops.reading_only.why()) {
         return Err(Refusal::new(RefusalCode::LedgerUnavailable, why)
-            .hint("nothing runs until the ledger is repaired (csn doctor); tasks, logs and replays can be read"));
+            .hint("nothing runs until the ledger is repaired (csn doctor); existing tasks and logs can be read"));
     }
     arrival.connection.recognise(caller.kind)?;
     if let Transport::Tcp(peer) = &arrival.peer {
-        peer.not_from_a_task(ops, route.touch, &mut caller).await?;
+        peer.check_holder(ops, route.request_kind, &mut caller).await?;
     }
     Ok(Some(caller))
 }
 
-/// A route that takes no parameters says so, instead of leaving them unread.
-fn takes_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
+/// A route without parameters refuses them instead of ignoring them.
+fn check_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
     let Some(first) = query.and_then(|q| form_urlencoded::parse(q.as_bytes()).next()) else { return Ok(()) };
-    // Probes of all kinds ask whether the daemon is there.
+    // Probes may send any parameters.
     if route.query.is_some() || !route.has_handler() || route.access == Access::Public {
         return Ok(());
     }
     let name = DisplaySafe::bounded(&first.0, 40);
-    Err(Refusal::new(RefusalCode::BadRequest, format!("unknown parameter `{name}`: this address takes none")))
+    Err(Refusal::new(RefusalCode::BadRequest, format!("unknown parameter `{name}`: this path has no parameters")))
 }
 
-/// The credential that came with a request.
+/// The credential of a request.
 enum PresentedToken<'a> {
     None,
     Token(&'a str),
-    /// There is one, but of another kind.
+    /// A credential of another kind.
     Unreadable,
 }
 
-fn bearer(headers: &HeaderMap) -> PresentedToken<'_> {
+fn presented_token(headers: &HeaderMap) -> PresentedToken<'_> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return PresentedToken::None };
     let token = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
     token.map_or(PresentedToken::Unreadable, PresentedToken::Token)
 }
 
-/// While the daemon comes up, requests wait; while it goes down, it takes nothing new. How it is, it always tells.
-async fn serves(ops: &Ops, route: &Route) -> Result<(), Refusal> {
+/// While the daemon starts, requests wait; while it stops, it refuses new ones. Its state can always be read.
+async fn check_serving(ops: &Ops, route: &Route) -> Result<(), Refusal> {
     if route.while_draining == WhileDraining::AlwaysServed {
         return Ok(());
     }
     let mut state = ops.state.subscribe();
     let up = |s: &DaemonState| !matches!(s, DaemonState::Boot | DaemonState::Recovering | DaemonState::Ready);
-    let now = match tokio::time::timeout(COMING_UP, state.wait_for(up)).await {
+    let now = match tokio::time::timeout(STARTUP_TIMEOUT, state.wait_for(up)).await {
         Ok(Ok(state)) => *state,
-        _ => return Err(Refusal::new(RefusalCode::Draining, "the house is not up yet").hint("see GET /readyz for why")),
+        _ => {
+            let refusal = Refusal::new(RefusalCode::Draining, "the daemon has not finished starting");
+            return Err(refusal.hint("GET /readyz shows the reason"));
+        }
     };
     if now == DaemonState::Running || route.while_draining == WhileDraining::Served {
         return Ok(());
     }
-    Err(Refusal::new(RefusalCode::Draining, "the house is going down and takes nothing new")
-        .hint("what waits goes on waiting; ask again when it is up"))
+    Err(Refusal::new(RefusalCode::Draining, "the daemon is stopping and accepts no new requests")
+        .hint("pending approvals and queued tasks stay; try again when the daemon runs"))
 }

@@ -1,4 +1,4 @@
-//! Bodies that are not one JSON value: bytes that come piece by piece, and JSON that was made before.
+//! Bodies that are not one JSON value: streams of bytes, and JSON that was rendered before.
 
 use crate::ops::output::ByteStream;
 use axum::{
@@ -15,34 +15,34 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// JSON as it is kept.
+/// JSON that was rendered before.
 pub(crate) fn json_bytes(json: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
 
-/// What a channel brings; an error ends it short.
-pub(crate) fn pieces(receive: ByteStream) -> Body {
-    Body::from_stream(Fallible(receive))
+/// The bytes of a channel; an error ends the body early.
+pub(crate) fn stream_body(receive: ByteStream) -> Body {
+    Body::from_stream(FallibleBytes(receive))
 }
 
-/// Server-sent events, as a channel brings them.
-pub(crate) fn events(receive: mpsc::Receiver<Bytes>) -> Response {
+/// The server-sent events of a channel.
+pub(crate) fn event_response(receive: mpsc::Receiver<Bytes>) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    (headers, Body::from_stream(Infallibly(receive))).into_response()
+    (headers, Body::from_stream(InfallibleBytes(receive))).into_response()
 }
 
-struct Fallible(ByteStream);
+struct FallibleBytes(ByteStream);
 
-impl futures_core::Stream for Fallible {
+impl futures_core::Stream for FallibleBytes {
     type Item = io::Result<Bytes>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(cx)
     }
 }
 
-struct Infallibly(mpsc::Receiver<Bytes>);
+struct InfallibleBytes(mpsc::Receiver<Bytes>);
 
-impl futures_core::Stream for Infallibly {
+impl futures_core::Stream for InfallibleBytes {
     type Item = Result<Bytes, Infallible>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(cx).map(|piece| piece.map(Ok))

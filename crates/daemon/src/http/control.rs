@@ -1,7 +1,7 @@
 //! `/tasks/{id}/stdin`, `/resize`, `/signal`, `/cancel`.
 
 use super::{
-    Shared,
+    SharedState,
     extract::{MaybePayload, OncePayload, Segment},
     problem::HttpResult,
 };
@@ -9,48 +9,48 @@ use crate::{caller::Caller, ops::control};
 use axum::{Json, extract::State, http::StatusCode};
 use countersign_model::api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody};
 
-/// It was applied, and stands in this record.
-type Accepted = (StatusCode, Json<AppliedRecord>);
+/// The operation was applied; this is its record.
+type AppliedResponse = (StatusCode, Json<AppliedRecord>);
 
-fn accepted(applied: AppliedRecord) -> HttpResult<Accepted> {
+fn accepted(applied: AppliedRecord) -> HttpResult<AppliedResponse> {
     Ok((StatusCode::ACCEPTED, Json(applied)))
 }
 
 pub(crate) async fn cancel(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     MaybePayload(body): MaybePayload<CancelBody>,
-) -> HttpResult<Accepted> {
+) -> HttpResult<AppliedResponse> {
     accepted(control::cancel(&front.ops, &caller, &id, body).await?)
 }
 
 pub(crate) async fn signal(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     payload: OncePayload<SignalBody>,
-) -> HttpResult<Accepted> {
+) -> HttpResult<AppliedResponse> {
     let (body, once) = payload.into_parts();
     accepted(control::signal(&front.ops, &caller, &id, body, once.key()).await?)
 }
 
 pub(crate) async fn stdin(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     payload: OncePayload<StdinBody>,
-) -> HttpResult<Accepted> {
+) -> HttpResult<AppliedResponse> {
     let (body, once) = payload.into_parts();
     accepted(control::stdin(&front.ops, &caller, &id, body, once.key()).await?)
 }
 
 pub(crate) async fn resize(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     payload: OncePayload<ResizeBody>,
-) -> HttpResult<Accepted> {
+) -> HttpResult<AppliedResponse> {
     let (body, once) = payload.into_parts();
     accepted(control::resize(&front.ops, &caller, &id, body, once.key()).await?)
 }

@@ -1,11 +1,11 @@
-//! `/tasks/{id}/events`: the stream as server-sent events, history first, then as it happens.
+//! `/tasks/{id}/events`: the records of a task as server-sent events, history first, then as they are written.
 //!
-//! Every reader has its own cursor and reads the files; the bell says only that there is more. One that is slow is
-//! slow by itself: its socket fills, its reading stops, nobody else notices. Readers that stand at the same place
-//! share what is rendered there, so that two hundred cost little more than one.
+//! Every reader has its own cursor and reads the files; notifications only say that there is more. A slow reader delays
+//! only itself: its socket fills, and its reading stops. Readers at the same position share a rendered batch, so that
+//! two hundred cost little more than one.
 
 use super::{
-    Shared, body,
+    SharedState, body,
     extract::{Params, Segment},
     problem::HttpResult,
 };
@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     ops::{ApiResult, Ops},
     records::{EventBatch, OutputChunk},
-    shims::registry::SETTLED,
+    shims::registry::SETTLED_NOTIFICATION,
 };
 use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -27,18 +27,18 @@ use countersign_store::{output::StreamGaps, stream::TaskStream};
 use std::{collections::VecDeque, fmt::Write as _, str::FromStr, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, watch};
 
-/// A comment this often keeps connections from being taken for dead.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How much journal is read at a time, and how much is sent.
-const LINES: usize = 8 * 1024;
-const PIECE: usize = 16 * 1024;
-/// Up to this many readers are woken for everything; beyond, each makes all of them wait a little longer.
-const FEW: usize = 8;
-const PAUSE_EACH: Duration = Duration::from_micros(500);
-const PAUSE_MOST: Duration = Duration::from_millis(100);
+/// How often a comment is sent, so that idle connections are not closed.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+/// How much of the journal is read at a time, and how much is sent.
+const READ_BYTES: usize = 8 * 1024;
+const BATCH_BYTES: usize = 16 * 1024;
+/// Up to this many readers wake for every notification; each further one lengthens the pause of all.
+const READERS_WITHOUT_PAUSE: usize = 8;
+const PAUSE_PER_READER: Duration = Duration::from_micros(500);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// The last event that a reader has seen: the number of its record, and its place among the events of that record, where
-/// a view makes several of one.
+/// The last event that a reader has seen: the number of its record and, if a view makes several events of one record,
+/// its index among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EventPosition {
     seq: u64,
@@ -55,32 +55,32 @@ impl FromStr for EventPosition {
     }
 }
 
-pub(crate) async fn of_task(
-    State(front): Shared,
+pub(crate) async fn task_events(
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
     Params(query): Params<EventQuery>,
 ) -> HttpResult<Response> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     if query.speed.is_some_and(|s| !s.is_finite() || s <= 0.0) {
-        return Err(Refusal::new(RefusalCode::BadRequest, "`speed` is a number above zero").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`speed` must be a number above zero").into());
     }
     let last = match headers.get("last-event-id") {
         None => None,
         Some(id) => Some(id.to_str().ok().and_then(|id| id.parse::<EventPosition>().ok()).ok_or_else(|| {
-            Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` is the id of an event of this stream")
+            Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` must be the id of an event of this stream")
         })?),
     };
     if last.is_some_and(|last| last.nth.is_some()) && query.view != Some(View::ToolTask) {
         return Err(
-            Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` is the id of an event of this stream").into()
+            Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` must be the id of an event of this stream").into()
         );
     }
-    let task = ops.records.find(&caller, &id)?;
-    ops.records.warm(task).await?;
-    // Of a record that a view makes several events of, the later ones may not have been seen.
+    let task = ops.records.find_task(&caller, &id)?;
+    ops.records.load_task(task).await?;
+    // The reader may not have seen the later events of a record that a view splits.
     let (from, seen) = match (last, query.after) {
         (Some(EventPosition { seq, nth: Some(nth) }), _) => (seq, Some((seq, nth.saturating_add(1)))),
         (Some(EventPosition { seq, nth: None }), _) | (None, Some(seq)) => (seq.saturating_add(1), None),
@@ -91,9 +91,9 @@ pub(crate) async fn of_task(
         caller,
         stream: ops.records.stream(task, from),
         next_seq: from,
-        read: VecDeque::new(),
+        lines: VecDeque::new(),
         view: query.view.unwrap_or_default(),
-        seen,
+        seen_events: seen,
         state: None,
         gaps: StreamGaps::from_state(&ops.records.state(task)?),
         pace: query.speed.map(|speed| ReadPace { speed, last_us: None }),
@@ -101,7 +101,7 @@ pub(crate) async fn of_task(
         task,
     };
     tokio::spawn(reader.run(send));
-    Ok(body::events(receive))
+    Ok(body::event_response(receive))
 }
 
 struct EventReader {
@@ -109,17 +109,17 @@ struct EventReader {
     ops: Arc<Ops>,
     task: TaskId,
     stream: TaskStream,
-    /// The number of the next event to be sent, and lines that were read and not sent yet.
+    /// The number of the next event, and the lines that were read but not sent.
     next_seq: u64,
-    read: VecDeque<(u64, String)>,
+    lines: VecDeque<(u64, String)>,
     view: View,
-    /// Of this record its reader has seen some events already, and how many.
-    seen: Option<(u64, usize)>,
-    /// Only the `tool_task` view needs to know what came before.
+    /// The record of which the reader has seen some events already, and how many.
+    seen_events: Option<(u64, usize)>,
+    /// Only the `tool_task` view needs the state before a record.
     state: Option<TaskState>,
     /// What was dropped before the chunks that are shown.
     gaps: StreamGaps,
-    /// A recording that is played back at a speed.
+    /// The playback speed of a recording.
     pace: Option<ReadPace>,
 }
 
@@ -129,8 +129,8 @@ struct ReadPace {
 }
 
 impl ReadPace {
-    /// How long after the record before this one comes.
-    fn before(&mut self, line: &str) -> Duration {
+    /// The delay between the previous record and this one.
+    fn delay_before(&mut self, line: &str) -> Duration {
         let Some(t_us) = Record::parse(line).ok().and_then(|r| r.t_us) else { return Duration::ZERO };
         let since = t_us.saturating_sub(self.last_us.unwrap_or(t_us));
         self.last_us = Some(t_us);
@@ -140,12 +140,12 @@ impl ReadPace {
 
 impl EventReader {
     async fn run(mut self, send: mpsc::Sender<Bytes>) {
-        self.tell(&send).await;
-        // Others who wait for the same bell make it anew.
-        self.ops.registry.unlist(self.task);
+        self.send_events(&send).await;
+        // Other readers of this task create the entry again.
+        self.ops.registry.forget_task(self.task);
     }
 
-    async fn tell(&mut self, send: &mpsc::Sender<Bytes>) {
+    async fn send_events(&mut self, send: &mpsc::Sender<Bytes>) {
         let mut notifications = self.ops.registry.subscribe(self.task);
         if send.send(Bytes::from_static(b"retry: 2000\n\n")).await.is_err() {
             return;
@@ -155,13 +155,13 @@ impl EventReader {
             if !self.keep_pace(send).await {
                 return;
             }
-            // Nothing is read before there is room for it.
+            // Reads only when there is room.
             let Ok(room) = send.reserve().await else { return };
             if !self.ops.still_admits(&self.caller) {
                 return;
             }
             let before = self.next_seq;
-            let piece = match self.piece() {
+            let piece = match self.next_batch() {
                 Ok(piece) => piece,
                 Err(problem) => {
                     crate::log!("{}: its events cannot be read: {problem:?}", self.task);
@@ -178,16 +178,16 @@ impl EventReader {
             if piece.ended {
                 return;
             }
-            // A view may have nothing to say of many records; there may be more behind them.
+            // A view may render nothing for many records; more may follow them.
             if nothing && self.next_seq == before {
                 tokio::select! {
-                    rung = notifications.changed() => if rung.is_err() {
-                        // The entry went with its settlement: what that wrote is there now.
+                    changed = notifications.changed() => if changed.is_err() {
+                        // The entry was removed when the task settled; the settlement can be read now.
                         notifications = self.ops.registry.subscribe(self.task);
                     } else {
-                        self.let_the_task_work(&mut notifications).await;
+                        self.pause_for_other_readers(&mut notifications).await;
                     },
-                    () = tokio::time::sleep(HEARTBEAT) => {
+                    () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         if send.send(Bytes::from_static(b": \n\n")).await.is_err() {
                             return;
                         }
@@ -198,7 +198,7 @@ impl EventReader {
         }
     }
 
-    /// Waits for the moment of the next record, when it is played back at a speed. Whether anyone still listens.
+    /// Waits until the next record is due, in a playback. Returns whether the reader is still there.
     async fn keep_pace(&mut self, send: &mpsc::Sender<Bytes>) -> bool {
         if self.pace.is_none() {
             return true;
@@ -206,68 +206,68 @@ impl EventReader {
         if self.fill().is_err() {
             return true;
         }
-        let (Some(pace), Some((_, line))) = (&mut self.pace, self.read.front()) else { return true };
-        let due = tokio::time::Instant::now() + pace.before(line);
+        let (Some(pace), Some((_, line))) = (&mut self.pace, self.lines.front()) else { return true };
+        let due = tokio::time::Instant::now() + pace.delay_before(line);
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(due) => return true,
                 () = send.closed() => return false,
-                () = tokio::time::sleep(HEARTBEAT) => drop(send.send(Bytes::from_static(b": \n\n")).await),
+                () = tokio::time::sleep(HEARTBEAT_INTERVAL) => drop(send.send(Bytes::from_static(b": \n\n")).await),
             }
         }
     }
 
-    /// Where many read along, they are not all woken for every line: the task needs the processor too. The end of a
-    /// task is told at once.
-    async fn let_the_task_work(&self, notifications: &mut watch::Receiver<u64>) {
-        let listeners = self.ops.registry.listeners(self.task);
-        if listeners > FEW {
-            let pause = (PAUSE_EACH * u32::try_from(listeners).unwrap_or(u32::MAX)).min(PAUSE_MOST);
-            let _ = tokio::time::timeout(pause, notifications.wait_for(|rings| *rings == SETTLED)).await;
+    /// With many readers, not all of them wake for every line: the task needs the processor too. The end of a task is
+    /// reported immediately.
+    async fn pause_for_other_readers(&self, notifications: &mut watch::Receiver<u64>) {
+        let listeners = self.ops.registry.follower_count(self.task);
+        if listeners > READERS_WITHOUT_PAUSE {
+            let pause = (PAUSE_PER_READER * u32::try_from(listeners).unwrap_or(u32::MAX)).min(MAX_PAUSE);
+            let _ = tokio::time::timeout(pause, notifications.wait_for(|number| *number == SETTLED_NOTIFICATION)).await;
         }
     }
 
-    /// The next events that are there, if any: from those who were here before, else from the disk.
-    fn piece(&mut self) -> ApiResult<EventBatch> {
+    /// The next events, if any: from the shared cache, or else from disk.
+    fn next_batch(&mut self) -> ApiResult<EventBatch> {
         let at = (self.task, self.next_seq);
-        // The `tool_task` view depends on what its reader has seen; the others only on where they are.
+        // The `tool_task` view depends on what its reader has seen; the others only on the position.
         let shared = self.view == View::Native && self.pace.is_none();
-        if shared && let Some(piece) = self.ops.records.piece(at) {
+        if shared && let Some(piece) = self.ops.records.cached_batch(at) {
             self.next_seq = piece.next_seq;
-            while self.read.front().is_some_and(|(seq, _)| *seq < piece.next_seq) {
-                self.read.pop_front();
+            while self.lines.front().is_some_and(|(seq, _)| *seq < piece.next_seq) {
+                self.lines.pop_front();
             }
             return Ok(piece);
         }
         let piece = self.render()?;
         self.next_seq = piece.next_seq;
         if shared && !piece.bytes.is_empty() {
-            self.ops.records.keep_piece(at, piece.clone());
+            self.ops.records.cache_batch(at, piece.clone());
         }
         Ok(piece)
     }
 
-    /// Reads on where nothing is left that was read before.
+    /// Reads more lines if none are left.
     fn fill(&mut self) -> ApiResult<()> {
-        if self.read.is_empty() {
+        if self.lines.is_empty() {
             if self.stream.next_seq() < self.next_seq {
                 let skipped = self.stream.skip_to(self.next_seq);
                 skipped.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the journal cannot be read: {e}")))?;
             }
-            self.read = self.ops.records.next(&mut self.stream, LINES)?.into();
+            self.lines = self.ops.records.read_lines(&mut self.stream, READ_BYTES)?.into();
         }
         Ok(())
     }
 
     fn render(&mut self) -> ApiResult<EventBatch> {
         self.fill()?;
-        let most = if self.pace.is_some() { 1 } else { PIECE };
+        let most = if self.pace.is_some() { 1 } else { BATCH_BYTES };
         let (mut out, mut ended, mut next_seq) = (String::new(), false, self.next_seq);
         while out.len() < most
-            && let Some((seq, line)) = self.read.pop_front()
+            && let Some((seq, line)) = self.lines.pop_front()
         {
             if seq > next_seq {
-                // What lies between was removed, or does not read.
+                // The records in between were removed or cannot be read.
                 let _ =
                     write!(out, "event: gap\nid: {}\ndata: {{\"from\":{next_seq},\"to\":{}}}\n\n", seq - 1, seq - 1);
             }
@@ -276,14 +276,15 @@ impl EventReader {
             let settled = line.contains(r#""kind":"task.settled""#);
             let sealed = line.contains(r#""kind":"receipt.sealed""#);
             let gap = line.contains(r#""kind":"stream.gap""#);
-            let record = match output || settled || sealed || gap || self.view == View::ToolTask {
-                true => Record::parse(&line).ok(),
-                false => None,
+            let record = if output || settled || sealed || gap || self.view == View::ToolTask {
+                Record::parse(&line).ok()
+            } else {
+                None
             };
             if let Some(Record { what: RecordContent::Frame(frame), .. }) = &record {
                 self.gaps.note(frame);
             }
-            let rendered = record.as_ref().and_then(|r| self.rendered(r));
+            let rendered = record.as_ref().and_then(|r| self.render_output(r));
             match self.view {
                 View::Native => {
                     let line = rendered.map_or_else(|| line.clone(), |r| r.beside(&line));
@@ -297,15 +298,15 @@ impl EventReader {
             }
             ended |= match record {
                 Some(Record { what: RecordContent::Decision(Decision::Sealed(_)), .. }) => true,
-                // In a house that makes out no receipts, this is the end.
+                // If this daemon makes no receipts, this is the end.
                 Some(Record { what: RecordContent::Decision(Decision::Settled { .. }), .. }) => {
-                    !self.ops.records.seals()
+                    !self.ops.records.makes_receipts()
                 }
                 _ => false,
             };
         }
         if out.is_empty() && !ended {
-            // A cursor behind the last record: there is nothing to wait for.
+            // The cursor is after the last record: there is nothing to wait for.
             ended = self.ops.records.ended_before(self.task, next_seq)?;
         }
         if ended {
@@ -314,23 +315,26 @@ impl EventReader {
         Ok(EventBatch { bytes: out.into(), next_seq, ended })
     }
 
-    /// The readable part of an output frame. Bytes that are gone or were changed do not end the stream: the frame is
-    /// shown with the reason in their place.
-    fn rendered(&self, record: &Record) -> Option<Rendered> {
+    /// The readable part of an output frame. Missing or changed bytes do not end the stream: the frame is shown with
+    /// the reason in their place.
+    fn render_output(&self, record: &Record) -> Option<Rendered> {
         let RecordContent::Frame(frame) = &record.what else { return None };
-        let chunk = OutputChunk::of(frame)?;
+        let chunk = OutputChunk::from_frame(frame)?;
         let encode = |b: &[u8]| STANDARD.encode(b);
         let (records, len) = (&self.ops.records, chunk.len);
         let dropped = self.gaps.before(chunk.stream, chunk.offset);
         let long = len > INLINE_WHOLE as u64;
         let read = if long && self.ops.registry.has_shim(self.task) {
-            // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.
-            let ends = records.chunk_ends(self.task, chunk, dropped, Rendered::END);
+            // A live shim just wrote it: reading the whole chunk to verify it would slow the task down.
+            let ends = records.read_chunk_ends(self.task, chunk, dropped, Rendered::END);
             ends.map(|(head, tail)| Rendered::ends(&head, &tail, len, encode))
         } else {
-            records.chunk(self.task, chunk, dropped).map(|bytes| match long {
-                true => Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], len, encode),
-                false => Rendered::whole(&bytes, encode),
+            records.read_chunk(self.task, chunk, dropped).map(|bytes| {
+                if long {
+                    Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], len, encode)
+                } else {
+                    Rendered::whole(&bytes, encode)
+                }
             })
         };
         Some(read.unwrap_or_else(|e| Rendered::unreadable(e.to_string())))
@@ -346,10 +350,10 @@ impl EventReader {
         let Some(record) = record else { return Ok(()) };
         match &mut self.state {
             Some(state) => state.apply(record),
-            None => self.state = self.folded(record)?,
+            None => self.state = self.fold_up_to(record)?,
         }
         if let Some(state) = &self.state {
-            let seen = self.seen.filter(|(record, _)| *record == seq).map_or(0, |(_, seen)| seen);
+            let seen = self.seen_events.filter(|(record, _)| *record == seq).map_or(0, |(_, seen)| seen);
             for (nth, event) in view::tool_task(self.task, record, state, rendered).iter().enumerate().skip(seen) {
                 let _ = write!(out, "id: {seq}.{nth}\ndata: {event}\n\n");
             }
@@ -357,11 +361,11 @@ impl EventReader {
         Ok(())
     }
 
-    /// The task as it was with this record, for a reader that joins late.
-    fn folded(&self, record: &Record) -> ApiResult<Option<TaskState>> {
+    /// The state of the task up to this record, for a reader that joins late.
+    fn fold_up_to(&self, record: &Record) -> ApiResult<Option<TaskState>> {
         let (mut stream, mut state) = (self.ops.records.stream(self.task, 0), None::<TaskState>);
         loop {
-            let lines = self.ops.records.next(&mut stream, LINES)?;
+            let lines = self.ops.records.read_lines(&mut stream, READ_BYTES)?;
             if lines.is_empty() {
                 return Ok(state);
             }
@@ -384,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_of_an_event_names_its_record_and_its_place() {
+    fn an_event_id_names_its_record_and_its_index() {
         assert_eq!("7".parse(), Ok(EventPosition { seq: 7, nth: None }));
         assert_eq!("7.1".parse(), Ok(EventPosition { seq: 7, nth: Some(1) }));
         for bad in ["", ".", "7.", ".1", "7.1.2", "-1", "x"] {

@@ -1,5 +1,4 @@
-//! What a request says, read once and strictly: a body, a query, a part of the path. Whatever does not read is refused
-//! in words that name the field.
+//! Extractors: a body, a query, a part of the path, parsed once and strictly. A refusal names the field.
 
 use super::problem::Problem;
 use crate::{json::parse, ops::OnceKey};
@@ -18,7 +17,7 @@ pub(crate) struct Payload<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        Ok(Self(parse(&whole(request, state).await?)?))
+        Ok(Self(parse(&read_body(request, state).await?)?))
     }
 }
 
@@ -28,22 +27,22 @@ pub(crate) struct MaybePayload<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybePayload<T> {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let bytes = whole(request, state).await?;
+        let bytes = read_body(request, state).await?;
         Ok(Self(if bytes.is_empty() { T::default() } else { parse(&bytes)? }))
     }
 }
 
-/// No body that matters: it is taken, and its bounds hold.
+/// A body whose content does not matter; its size limit holds.
 pub(crate) struct AnyPayload;
 
 impl<S: Send + Sync> FromRequest<S> for AnyPayload {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        whole(request, state).await.map(|_| Self)
+        read_body(request, state).await.map(|_| Self)
     }
 }
 
-/// A JSON body, and the key under which it is to be done once.
+/// A JSON body with its idempotency key.
 pub(crate) struct OncePayload<T> {
     pub(crate) body: T,
     key: Option<String>,
@@ -51,18 +50,18 @@ pub(crate) struct OncePayload<T> {
 }
 
 impl<T> OncePayload<T> {
-    pub(crate) fn into_parts(self) -> (T, Once) {
-        (self.body, Once { key: self.key, bytes: self.bytes })
+    pub(crate) fn into_parts(self) -> (T, IdempotentBody) {
+        (self.body, IdempotentBody { key: self.key, bytes: self.bytes })
     }
 }
 
-/// A key, and the bytes of the body that it came with.
-pub(crate) struct Once {
+/// An idempotency key, and the bytes of the body.
+pub(crate) struct IdempotentBody {
     key: Option<String>,
     bytes: Bytes,
 }
 
-impl Once {
+impl IdempotentBody {
     pub(crate) fn key(&self) -> Option<OnceKey<'_>> {
         self.key.as_deref().map(|key| OnceKey { key, body: &self.bytes })
     }
@@ -72,7 +71,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for OncePayload<T> {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let key = idempotency_key(request.headers());
-        let bytes = whole(request, state).await?;
+        let bytes = read_body(request, state).await?;
         Ok(Self { body: parse(&bytes)?, key, bytes })
     }
 }
@@ -81,17 +80,17 @@ fn idempotency_key(headers: &HeaderMap) -> Option<String> {
     headers.get("idempotency-key").map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned())
 }
 
-/// A whole body, no longer than bodies may be.
-async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
+/// The whole body, within the size limit.
+async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
     Ok(Bytes::from_request(request, state).await.map_err(|e| match e.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
-            Refusal::new(RefusalCode::TooLarge, format!("the body: {e}")).hint("bodies have at most 4 MiB")
+            Refusal::new(RefusalCode::TooLarge, format!("the body is too large: {e}")).hint("a body has at most 4 MiB")
         }
-        _ => Refusal::new(RefusalCode::BadRequest, format!("the body: {e}")),
+        _ => Refusal::new(RefusalCode::BadRequest, format!("the body cannot be read: {e}")),
     })?)
 }
 
-/// The parameters of a query; one that is not known is an error.
+/// The parameters of a query; an unknown one is an error.
 pub(crate) struct Params<Q>(pub(crate) Q);
 
 impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Params<Q> {
@@ -101,7 +100,7 @@ impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Params<Q> {
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
             if pairs.insert(name.clone().into_owned(), value.into_owned()).is_some() {
                 let shown = DisplaySafe::bounded(&name, 40);
-                return Err(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is given more than once")).into());
+                return Err(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` occurs more than once")).into());
             }
         }
         match query::from_pairs(pairs) {
@@ -118,7 +117,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::from_request_parts(parts, state).await;
-        path.map(|p| Self(p.0))
-            .map_err(|_| Refusal::new(RefusalCode::NotFound, "there is nothing at this address").into())
+        path.map(|p| Self(p.0)).map_err(|_| Refusal::new(RefusalCode::NotFound, "this path does not exist").into())
     }
 }

@@ -1,7 +1,7 @@
-//! `/hooks` and `/tickets`: agents that ask before their own shell runs something.
+//! `/hooks` and `/tickets`: agents that ask before their own shell runs a command.
 
 use super::{
-    Shared,
+    SharedState,
     extract::{Payload, Segment},
     problem::HttpResult,
 };
@@ -13,23 +13,23 @@ use countersign_model::{
 };
 
 pub(crate) async fn before(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<HookBeforeBody>,
 ) -> HttpResult<Json<HookBeforeResponse>> {
-    Ok(Json(tickets::before(&front.ops, &caller, body).await?))
+    Ok(Json(tickets::hook_before(&front.ops, &caller, body).await?))
 }
 
 pub(crate) async fn after(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<HookAfterBody>,
 ) -> HttpResult<Json<HookAfterResponse>> {
-    Ok(Json(tickets::after(&front.ops, &caller, body).await?))
+    Ok(Json(tickets::hook_after(&front.ops, &caller, body).await?))
 }
 
 pub(crate) async fn redeem(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<RedeemBody>,
@@ -38,9 +38,9 @@ pub(crate) async fn redeem(
 }
 
 pub(crate) async fn redeemed(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
 ) -> HttpResult<Json<TaskState>> {
-    Ok(Json(tickets::redeemed(&front.ops, &caller, &id)?))
+    Ok(Json(tickets::task_of_ticket(&front.ops, &caller, &id)?))
 }

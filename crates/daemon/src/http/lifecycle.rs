@@ -1,7 +1,7 @@
 //! `/lifecycle`, `/listen`, `/gc`, `/ledger`, `/livez`, `/readyz`: the daemon itself.
 
 use super::{
-    Shared,
+    SharedState,
     extract::{MaybePayload, Payload},
     problem::HttpResult,
     tcp,
@@ -18,23 +18,23 @@ use countersign_model::{
     api::{GcBody, GcReport, IndexRebuilt, Lifecycle, ListenBody, ListenResponse, RebuildBody, StopBody, StopResponse},
 };
 
-pub(crate) async fn show(State(front): Shared, caller: Caller) -> HttpResult<Json<Lifecycle>> {
+pub(crate) async fn show(State(front): SharedState, caller: Caller) -> HttpResult<Json<Lifecycle>> {
     Ok(Json(lifecycle::show(&front.ops, &caller).await?))
 }
 
-/// Opens the door on loopback, for those who have a token. A door is the surface's own, so this is no operation.
+/// Starts to listen on loopback, for callers with a token. Listeners belong to this surface, so this is no operation.
 pub(crate) async fn listen(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     MaybePayload(body): MaybePayload<ListenBody>,
 ) -> HttpResult<Json<ListenResponse>> {
-    caller.may(CredentialScope::Admin)?;
-    let wanted = body.tcp.unwrap_or(tcp::DEFAULT);
-    Ok(Json(ListenResponse { tcp: tcp::open(&front, wanted).await? }))
+    caller.require_scope(CredentialScope::Admin)?;
+    let wanted = body.tcp.unwrap_or(tcp::DEFAULT_ADDRESS);
+    Ok(Json(ListenResponse { tcp: tcp::start_listener(&front, wanted).await? }))
 }
 
 pub(crate) async fn stop(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<StopBody>,
 ) -> HttpResult<(StatusCode, Json<StopResponse>)> {
@@ -42,7 +42,7 @@ pub(crate) async fn stop(
 }
 
 pub(crate) async fn gc(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     MaybePayload(body): MaybePayload<GcBody>,
 ) -> HttpResult<Json<GcReport>> {
@@ -50,7 +50,7 @@ pub(crate) async fn gc(
 }
 
 pub(crate) async fn rebuild(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<RebuildBody>,
 ) -> HttpResult<Json<IndexRebuilt>> {
@@ -61,8 +61,8 @@ pub(crate) async fn alive() -> &'static str {
     "ok\n"
 }
 
-pub(crate) async fn ready(State(front): Shared) -> Response {
-    let readiness = lifecycle::ready(&front.ops);
+pub(crate) async fn ready(State(front): SharedState) -> Response {
+    let readiness = lifecycle::readiness(&front.ops);
     if readiness.ready {
         return Json(readiness).into_response();
     }

@@ -1,7 +1,7 @@
-//! `/mcp`, `/mcp/session`, `/mcp/stdio`: how MCP comes in over HTTP. What is spoken there is [`crate::mcp`]'s.
+//! `/mcp`, `/mcp/session`, `/mcp/stdio`: MCP over HTTP. [`crate::mcp`] implements the protocol.
 
 use super::{
-    HttpState, Shared,
+    HttpState, SharedState,
     auth::ConnectionOrigin,
     extract::{Params, Payload},
     problem::{HttpResult, Problem},
@@ -21,45 +21,45 @@ use countersign_model::{
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 
-/// What the protocol calls a conversation over HTTP.
-const CONVERSATION: &str = "mcp-session-id";
+/// The header with the id of a conversation over HTTP.
+const SESSION_ID_HEADER: &str = "mcp-session-id";
 
-/// The address for those who come over HTTP, as a service of its own.
+/// The route for MCP over HTTP, as a service of its own.
 pub(super) fn router(front: &Arc<HttpState>) -> Router {
-    let served = mcp::service(&front.ops, &front.mcp);
-    let bound = middleware::from_fn_with_state(Arc::clone(front), bound);
+    let served = mcp::http_service(&front.ops, &front.mcp);
+    let bound = middleware::from_fn_with_state(Arc::clone(front), bind_conversation);
     Router::new().route_service("/mcp", served).layer(bound)
 }
 
-/// A conversation over HTTP belongs to the credential that began it; to another it is not there.
-async fn bound(State(front): Shared, caller: Caller, request: Request, next: Next) -> Response {
-    let named = |headers: &HeaderMap| headers.get(CONVERSATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
+/// A conversation over HTTP belongs to the credential that began it; it does not exist for others.
+async fn bind_conversation(State(front): SharedState, caller: Caller, request: Request, next: Next) -> Response {
+    let named = |headers: &HeaderMap| headers.get(SESSION_ID_HEADER).and_then(|v| v.to_str().ok()).map(str::to_owned);
     if let Some(id) = named(request.headers())
-        && !front.mcp.has(&caller, &id)
+        && !front.mcp.owns(&caller, &id)
     {
-        let refusal =
-            Refusal::new(RefusalCode::NotFound, "there is no such conversation").hint("begin anew: initialize");
+        let refusal = Refusal::new(RefusalCode::NotFound, "this MCP session does not exist or has ended")
+            .hint("begin a new one with `initialize`");
         return Problem::from(refusal).into_response();
     }
     let response = next.run(request).await;
     if let Some(id) = named(response.headers()) {
-        front.mcp.begun(&caller, id);
+        front.mcp.remember_conversation(&caller, id);
     }
     response
 }
 
-/// A session for a connection; whoever started it is known for an agent from now on.
+/// Opens a session for a connection. The process that started it is registered as an agent.
 pub(crate) async fn session(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(body): Payload<McpSessionBody>,
 ) -> HttpResult<Json<McpSessionResponse>> {
     Ok(Json(mcp::open_session(&front.ops, &front.mcp, &caller, body).await?))
 }
 
-/// From here on the connection speaks MCP, a message a line.
+/// Switches the connection to MCP, one message per line.
 pub(crate) async fn stdio(
-    State(front): Shared,
+    State(front): SharedState,
     ConnectInfo(arrival): ConnectInfo<ConnectionOrigin>,
     caller: Caller,
     Params(query): Params<McpStdioQuery>,
@@ -67,8 +67,8 @@ pub(crate) async fn stdio(
 ) -> HttpResult<Response> {
     let connected = mcp::connect(&front.ops, &front.mcp, &caller, &query.session, arrival.pid())?;
     if request.headers().get(header::UPGRADE).is_none_or(|v| v.as_bytes() != b"mcp") {
-        return Err(Refusal::new(RefusalCode::BadRequest, "this address speaks MCP with `csn mcp`")
-            .hint("over HTTP it is /mcp")
+        return Err(Refusal::new(RefusalCode::BadRequest, "this path is only for the MCP bridge `csn mcp`")
+            .hint("use /mcp for MCP over HTTP")
             .into());
     }
     tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! HTTP on the unix socket, and on loopback for those who have a token. Handlers parse, call [`crate::ops`] and render;
-//! they never decide or remember. Nothing outside of this module names axum.
+//! HTTP on the unix socket, and on loopback for callers with a token. Handlers parse, call [`crate::ops`] and render;
+//! they never decide and keep no state. Nothing outside of this module names axum.
 
 mod approvals;
 mod attach;
@@ -31,45 +31,45 @@ use axum::{
 };
 use countersign_model::{Refusal, RefusalCode};
 use problem::Problem;
-use server::UserLimits;
+use server::ConnectionCounter;
 pub(crate) use server::serve_unix;
 use std::sync::Arc;
 
-type Shared = State<Arc<HttpState>>;
+type SharedState = State<Arc<HttpState>>;
 
-/// What the HTTP surface keeps beside the operations that it calls.
+/// The state of the HTTP surface, besides the operations that it calls.
 pub(crate) struct HttpState {
     pub(crate) ops: Arc<Ops>,
-    /// How many connections there are.
-    crowd: UserLimits,
-    /// What MCP connections are known by.
+    /// Counts the open connections.
+    connection_counter: ConnectionCounter,
+    /// The state of MCP connections.
     mcp: Arc<Connections>,
 }
 
 impl HttpState {
     pub(crate) fn new(ops: Arc<Ops>) -> Arc<Self> {
-        Arc::new(Self { ops, crowd: UserLimits::default(), mcp: Arc::default() })
+        Arc::new(Self { ops, connection_counter: ConnectionCounter::default(), mcp: Arc::default() })
     }
 
-    /// Every route, and the door before them.
+    /// All routes, behind authentication.
     fn router(self: &Arc<Self>) -> Router {
-        let door = middleware::from_fn_with_state(Arc::clone(self), auth::arrive);
+        let door = middleware::from_fn_with_state(Arc::clone(self), auth::authenticate);
         routes::router()
-            .fallback(nowhere)
-            .method_not_allowed_fallback(not_that_way)
-            .layer(DefaultBodyLimit::max(server::MAX_BODY as usize))
+            .fallback(unknown_path)
+            .method_not_allowed_fallback(unsupported_method)
+            .layer(DefaultBodyLimit::max(server::MAX_BODY_BYTES as usize))
             .with_state(Arc::clone(self))
             .merge(mcp::router(self))
             .layer(door)
     }
 }
 
-async fn nowhere() -> Problem {
-    Refusal::new(RefusalCode::NotFound, "there is nothing at this address")
-        .hint("see docs/api.md for the routes")
-        .into()
+async fn unknown_path() -> Problem {
+    Refusal::new(RefusalCode::NotFound, "this path does not exist").hint("GET /openapi.json lists the routes").into()
 }
 
-async fn not_that_way() -> Problem {
-    Refusal::new(RefusalCode::MethodNotAllowed, "this address does not take this method").hint("see docs/api.md").into()
+async fn unsupported_method() -> Problem {
+    Refusal::new(RefusalCode::MethodNotAllowed, "this path does not support this method")
+        .hint("GET /openapi.json lists the methods of each path")
+        .into()
 }

@@ -1,4 +1,4 @@
-//! `/openapi.json`: the API as OpenAPI 3.1, made from the route table and the types of the wire.
+//! `/openapi.json`: the API as OpenAPI 3.1, generated from the route table and the API types.
 
 use super::{
     body::json_bytes,
@@ -13,15 +13,15 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, transform::Rec
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, sync::LazyLock};
 
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(document_text()));
 
 pub(crate) async fn show(caller: Caller) -> HttpResult<Response> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     Ok(json_bytes(DOCUMENT.clone()))
 }
 
-/// The document, as it is kept in the tree.
-fn text() -> String {
+/// The document, as stored in docs/openapi.json.
+fn document_text() -> String {
     let mut text = serde_json::to_string_pretty(&document()).unwrap_or_default();
     text.push('\n');
     text
@@ -45,16 +45,16 @@ fn document() -> Value {
         "info": {
             "title": "Countersign",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Runs the commands that AI agents ask for, and accounts for them.",
+            "description": "Runs the commands that AI agents request, and records them.",
             "license": {"name": "Apache-2.0 OR MIT"},
         },
-        "servers": [{"url": "http://127.0.0.1:7311", "description": "The door on loopback, once it is open"}],
+        "servers": [{"url": "http://127.0.0.1:7311", "description": "The loopback listener, if it is enabled"}],
         "security": [{"token": []}],
         "paths": paths,
         "components": {
             "schemas": generator.take_definitions(true),
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "A token that `csn token create` made"},
+                "token": {"type": "http", "scheme": "bearer", "description": "A token from `csn token create`"},
             },
             "responses": {
                 "problem": {
@@ -77,7 +77,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     if route.body.is_some_and(|body| body.once) {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
-            "description": "Sent again under the same key, the request is done once",
+            "description": "A request that is sent again with the same key is executed once",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255},
         }));
     }
@@ -101,14 +101,14 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
 fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut responses = Map::new();
     for success in route.successes {
-        let response = responses.entry(success.status.to_string()).or_insert_with(|| json!({"description": "Done"}));
+        let response = responses.entry(success.status.to_string()).or_insert_with(|| json!({"description": "Success"}));
         match success.body {
             BodyContent::Nothing => {}
             BodyContent::Json(schema) => {
                 response["content"]["application/json"] = json!({"schema": schema(generator)});
             }
             BodyContent::Events(schema) => {
-                response["description"] = "Server-sent events; the data of each is a JSON text".into();
+                response["description"] = "Server-sent events; the data of each event is JSON".into();
                 let _ = schema(generator);
                 response["content"]["text/event-stream"] = json!({"schema": {"type": "string"}});
             }
@@ -119,34 +119,34 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
         let problem = json!({"$ref": "#/components/responses/problem"});
         responses.entry(status.to_string()).or_insert(problem);
     }
-    // Refused before it is read, by what reads heads of requests.
-    let too_long = "The address and the headers are longer than 16 KiB together";
+    // The HTTP server refuses these before any handler.
+    let too_long = "The request line and the headers together are larger than 16 KiB";
     responses.insert("431".to_owned(), json!({"description": too_long}));
     responses.into()
 }
 
-/// Every status with which a route refuses: what its row implies, and what its row adds.
+/// Every error status of a route: those that its row implies, and those that its row adds.
 fn problem_statuses(route: &Route) -> BTreeSet<u16> {
-    // Any request can be malformed, come from another site's page, or meet a defect.
+    // Any request can be malformed, come from a foreign web page, or meet a defect.
     let mut statuses = BTreeSet::from([400, 403, 500]);
     if route.access != Access::Public {
-        // No token, too many connections of one kind, a daemon that starts or stops.
+        // No token, too many connections, a daemon that starts or stops.
         statuses.extend([401, 429, 503]);
     }
     if route.path.contains("{id}") {
-        // Ids may be shortened: nothing begins like that, or several do.
+        // Ids may be shortened: no or several matches.
         statuses.extend([404, 409]);
     }
     if let Some(body) = route.body {
         statuses.extend([408, 413]);
-        // The same key came with another body before.
+        // The same key was used with another body.
         statuses.extend(body.once.then_some(422));
     }
     statuses.extend(route.refusals);
     statuses
 }
 
-/// What the variable part of a path may be. Ids may be shortened, and some things go by name, so any text is one.
+/// The schema of a path parameter. Ids may be shortened, and some things have names, so any string is valid.
 fn path_schema(name: &str) -> Value {
     match name {
         "digest" => json!({"type": "string", "pattern": "^(sha256:)?[0-9a-fA-F]{64}$"}),
@@ -154,7 +154,7 @@ fn path_schema(name: &str) -> Value {
     }
 }
 
-/// JSON has numbers of any size; ours have the size that their format names.
+/// JSON numbers have any size; these have the range of their format.
 fn bound_integers(schema: &mut Schema) {
     let (least, most) = match schema.get("format").and_then(Value::as_str) {
         Some("uint" | "uint64") => (json!(0), json!(u64::MAX)),
@@ -173,7 +173,7 @@ fn bound_integers(schema: &mut Schema) {
 fn query_parameters(generator: &mut SchemaGenerator, schema: super::routes::SchemaOf) -> Vec<Value> {
     let schema = schema(generator);
     let name = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()).unwrap_or_default();
-    // Its fields stand in the parameters: the type itself is nothing that crosses the wire.
+    // The fields are in the parameters; the type itself is not part of the API.
     let Some(definition) = generator.definitions_mut().remove(name) else { return Vec::new() };
     let required: Vec<Value> = definition["required"].as_array().cloned().unwrap_or_default();
     let fields = definition["properties"].as_object().cloned().unwrap_or_default();
@@ -192,7 +192,7 @@ fn query_parameters(generator: &mut SchemaGenerator, schema: super::routes::Sche
     fields.into_iter().map(parameter).collect()
 }
 
-/// A parameter that is not given is left out: there is no null in a query.
+/// A parameter that is not set is left out: a query has no null.
 fn not_null(mut schema: Value) -> Value {
     if let Some(Value::Array(kinds)) = schema.get_mut("type") {
         kinds.retain(|kind| kind != "null");
@@ -209,7 +209,7 @@ fn not_null(mut schema: Value) -> Value {
     schema
 }
 
-/// `get_tasks_id_output`: unique, and the same from version to version.
+/// For example `get_tasks_id_output`: unique, and stable between versions.
 fn operation_id(route: &Route) -> String {
     let path = route.path.replace(['{', '}'], "").replace(['/', '.'], "_");
     format!("{}{path}", route.method.as_str().to_ascii_lowercase())
@@ -219,23 +219,23 @@ fn operation_id(route: &Route) -> String {
 mod tests {
     use super::*;
 
-    const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    const STORED_DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
 
     #[test]
-    fn the_document_in_the_tree_is_the_one_that_is_served() {
-        let now = text();
+    fn the_stored_document_is_the_served_one() {
+        let now = document_text();
         if std::env::var_os("COUNTERSIGN_WRITE_OPENAPI").is_some() {
-            std::fs::write(KEPT, &now).unwrap();
+            std::fs::write(STORED_DOCUMENT, &now).unwrap();
         }
-        let kept = std::fs::read_to_string(KEPT).unwrap_or_default();
+        let stored = std::fs::read_to_string(STORED_DOCUMENT).unwrap_or_default();
         assert!(
-            kept == now,
+            stored == now,
             "docs/openapi.json differs: COUNTERSIGN_WRITE_OPENAPI=1 cargo test -p countersign-daemon openapi writes it"
         );
     }
 
     #[test]
-    fn every_route_is_described_and_every_reference_leads_somewhere() {
+    fn every_route_is_described_and_every_reference_resolves() {
         let document = document();
         for route in ROUTES {
             let operation = &document["paths"][route.path][route.method.as_str().to_ascii_lowercase()];
@@ -244,7 +244,7 @@ mod tests {
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"").skip(1).filter_map(|rest| rest.split('"').next()) {
             let found = document.pointer(reference.trim_start_matches('#'));
-            assert!(found.is_some(), "{reference} leads nowhere");
+            assert!(found.is_some(), "{reference} does not resolve");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every error is `application/problem+json` (RFC 9457) with a stable code; never an empty body.
+//! Every error is `application/problem+json` (RFC 9457) with a stable code, never an empty body.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -7,15 +7,15 @@ use axum::{
 use countersign_model::{Refusal, RefusalCode, TaskRefusal, api};
 use countersign_redact::text_by_shape;
 
-/// A refusal on its way out.
+/// A refusal as an HTTP response.
 #[derive(Debug)]
 pub(crate) struct Problem(TaskRefusal);
 
-/// What a handler answers.
+/// The result of a handler.
 pub(crate) type HttpResult<T> = Result<T, Problem>;
 
 impl Problem {
-    /// Says more where this is what it says.
+    /// Adds an explanation to this message.
     pub(crate) fn explain(mut self, what: &str, more: &str) -> Self {
         if self.0.refusal.message == what {
             self.0.refusal.message = format!("{what}: {more}");
@@ -40,7 +40,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let TaskRefusal { mut refusal, task } = self.0;
         let code = refusal.code;
-        // What it quotes may hold a secret; who sent it knows it, but not who keeps the answer.
+        // The message may quote a secret, and the response may be logged.
         refusal.message = text_by_shape(&refusal.message).into_inner();
         refusal.hint = refusal.hint.map(|hint| text_by_shape(&hint).into_inner());
         let body = serde_json::to_vec(&api::Problem::from(TaskRefusal { refusal, task })).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The one table of routes. The router, authentication, the OpenAPI document and the test of docs/api.md all follow it:
-//! a new route needs one row and one function.
+//! The table of routes. The router, authentication, the OpenAPI document and the test of docs/api.md follow it: a new
+//! route needs one row and one function.
 
 use super::{
     HttpState, approvals, attach, control, events, feed, grants, hooks, lifecycle, mcp, openapi, receipts, sessions,
@@ -15,85 +15,85 @@ use countersign_model::{Approval, CredentialScope, KeyAnnounced, Request, Sessio
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::sync::Arc;
 
-/// Whom a route is for.
+/// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Public,
     Needs(CredentialScope),
 }
 
-/// What a route does while the daemon comes up or goes down.
+/// What a route does while the daemon starts or stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhileDraining {
-    /// It takes nothing new.
+    /// It refuses requests.
     Refused,
-    /// It waits for the daemon to be up, and still works on the way down.
+    /// It waits while the daemon starts, and is served while it stops.
     Served,
-    /// It says or changes how the daemon is, at any time.
+    /// It reads or changes the daemon's state, and is always served.
     AlwaysServed,
 }
 
-/// The schema of a type, made when the document is.
+/// Generates the schema of a type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// What a route answers when it is done, beside problems.
+/// A successful response.
 #[derive(Clone, Copy)]
 pub(crate) struct Success {
     pub(crate) status: u16,
     pub(crate) body: BodyContent,
 }
 
-/// What a body holds.
+/// The content of a body.
 #[derive(Clone, Copy)]
 pub(crate) enum BodyContent {
     Nothing,
     Json(SchemaOf),
-    /// Server-sent events, each with this as its data.
+    /// Server-sent events with this data.
     Events(SchemaOf),
-    /// Anything else, by its media type.
+    /// Another media type.
     Other(&'static str),
 }
 
-/// One row.
+/// One row of the table.
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) while_draining: WhileDraining,
-    /// What it does, as far as it matters who holds its connection.
-    pub(crate) touch: RequestKind,
+    /// What the request does, as far as the holder of the connection matters.
+    pub(crate) request_kind: RequestKind,
     pub(crate) summary: &'static str,
     pub(crate) query: Option<SchemaOf>,
     pub(crate) body: Option<RouteBody>,
     pub(crate) successes: &'static [Success],
-    /// The statuses with which it refuses, beyond those that the rest of its row implies.
+    /// The error statuses that the rest of the row does not imply.
     pub(crate) refusals: &'static [u16],
-    /// None where a service of its own answers.
+    /// None if a service of its own handles it.
     handler: Option<fn() -> MethodRouter<Arc<HttpState>>>,
 }
 
-/// The body that a route takes.
+/// The request body of a route.
 #[derive(Clone, Copy)]
 pub(crate) struct RouteBody {
     pub(crate) schema: SchemaOf,
     pub(crate) required: bool,
-    /// It may come with an `Idempotency-Key`.
+    /// Whether an `Idempotency-Key` is supported.
     pub(crate) once: bool,
 }
 
-fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
 const fn json<T: JsonSchema>(status: u16) -> Success {
-    Success { status, body: BodyContent::Json(of::<T>) }
+    Success { status, body: BodyContent::Json(schema_of::<T>) }
 }
 
 const fn stream<T: JsonSchema>() -> Success {
-    Success { status: 200, body: BodyContent::Events(of::<T>) }
+    Success { status: 200, body: BodyContent::Events(schema_of::<T>) }
 }
 
-const fn other(status: u16, media: &'static str) -> Success {
+const fn media(status: u16, media: &'static str) -> Success {
     Success { status, body: BodyContent::Other(media) }
 }
 
@@ -110,7 +110,7 @@ impl Route {
             path,
             access: Access::Needs(scope),
             while_draining: if looks { WhileDraining::Served } else { WhileDraining::Refused },
-            touch: if looks { RequestKind::Looks } else { RequestKind::Acts },
+            request_kind: if looks { RequestKind::Reads } else { RequestKind::Acts },
             summary,
             query: None,
             body: None,
@@ -131,32 +131,32 @@ impl Route {
         self
     }
 
-    const fn touch(mut self, touch: RequestKind) -> Self {
-        self.touch = touch;
+    const fn request_kind(mut self, touch: RequestKind) -> Self {
+        self.request_kind = touch;
         self
     }
 
     const fn query<T: JsonSchema>(mut self) -> Self {
-        self.query = Some(of::<T>);
+        self.query = Some(schema_of::<T>);
         self
     }
 
     const fn body<T: JsonSchema>(mut self) -> Self {
-        self.body = Some(RouteBody { schema: of::<T>, required: true, once: false });
+        self.body = Some(RouteBody { schema: schema_of::<T>, required: true, once: false });
         self
     }
 
     const fn body_once<T: JsonSchema>(mut self) -> Self {
-        self.body = Some(RouteBody { schema: of::<T>, required: true, once: true });
+        self.body = Some(RouteBody { schema: schema_of::<T>, required: true, once: true });
         self
     }
 
     const fn maybe_body<T: JsonSchema>(mut self) -> Self {
-        self.body = Some(RouteBody { schema: of::<T>, required: false, once: false });
+        self.body = Some(RouteBody { schema: schema_of::<T>, required: false, once: false });
         self
     }
 
-    const fn answers(mut self, successes: &'static [Success]) -> Self {
+    const fn responds(mut self, successes: &'static [Success]) -> Self {
         self.successes = successes;
         self
     }
@@ -166,12 +166,12 @@ impl Route {
         self
     }
 
-    const fn by(mut self, handler: fn() -> MethodRouter<Arc<HttpState>>) -> Self {
+    const fn handled_by(mut self, handler: fn() -> MethodRouter<Arc<HttpState>>) -> Self {
         self.handler = Some(handler);
         self
     }
 
-    /// Whether a function of the table answers it: not so where a service of its own does, or where there is nothing.
+    /// Whether a function of the table handles it. Not so for services of their own and for unknown paths.
     pub(crate) fn has_handler(&self) -> bool {
         self.handler.is_some()
     }
@@ -191,256 +191,258 @@ const fn delete(path: &'static str, scope: CredentialScope, summary: &'static st
     Route::new(Method::DELETE, path, scope, summary)
 }
 
-/// What runs can still be typed into and stopped on the way down.
+/// Running tasks can still be typed into and stopped while the daemon stops.
 const SERVED: WhileDraining = WhileDraining::Served;
 
 pub(crate) static ROUTES: &[Route] = &[
-    post("/tasks", Run, "Ask for a command or a file tool")
+    post("/tasks", Run, "Request a command or a file tool")
         .body_once::<Request>()
-        .answers(&[json::<api::AskResponse>(201), json::<api::AskResponse>(202)])
+        .responds(&[json::<api::AskResponse>(201), json::<api::AskResponse>(202)])
         .refuses(&[404, 409])
-        .by(|| routing::post(tasks::ask)),
+        .handled_by(|| routing::post(tasks::ask)),
     get("/tasks", Observe, "List tasks, newest first")
         .query::<api::TaskQuery>()
-        .answers(&[json::<api::TaskPage>(200)])
-        .by(|| routing::get(tasks::list)),
-    get("/tasks/{id}", Observe, "Look at a task, or wait for its end")
+        .responds(&[json::<api::TaskPage>(200)])
+        .handled_by(|| routing::get(tasks::list)),
+    get("/tasks/{id}", Observe, "Show a task, or wait for its end")
         .query::<api::WaitQuery>()
-        .answers(&[json::<TaskState>(200)])
-        .by(|| routing::get(tasks::show)),
+        .responds(&[json::<TaskState>(200)])
+        .handled_by(|| routing::get(tasks::show)),
     get("/tasks/{id}/events", Observe, "Follow the records of a task")
         .query::<api::EventQuery>()
-        .answers(&[stream::<api::StreamRecord>()])
+        .responds(&[stream::<api::StreamRecord>()])
         .refuses(&[410])
-        .by(|| routing::get(events::of_task)),
+        .handled_by(|| routing::get(events::task_events)),
     get("/tasks/{id}/output", Observe, "Read output by range or by line")
         .query::<api::OutputQuery>()
-        .answers(&[json::<api::OutputPage>(200), other(200, BYTES), other(206, BYTES)])
+        .responds(&[json::<api::OutputPage>(200), media(200, BYTES), media(206, BYTES)])
         .refuses(&[410, 416])
-        .by(|| routing::get(tasks::output)),
+        .handled_by(|| routing::get(tasks::output)),
     get("/tasks/{id}/search", Observe, "Search output")
         .query::<api::SearchQuery>()
-        .answers(&[json::<api::SearchPage>(200)])
+        .responds(&[json::<api::SearchPage>(200)])
         .refuses(&[410, 416])
-        .by(|| routing::get(tasks::search)),
+        .handled_by(|| routing::get(tasks::search)),
     get("/tasks/{id}/receipt", Observe, "Get the signed receipt of a task")
         .query::<api::WaitQuery>()
-        .answers(&[other(200, ENVELOPE), other(206, ENVELOPE), NOT_MODIFIED])
+        .responds(&[media(200, ENVELOPE), media(206, ENVELOPE), NOT_MODIFIED])
         .refuses(&[410, 416])
-        .by(|| routing::get(receipts::of_task)),
-    get("/tasks/{id}/screen", Observe, "See what a terminal shows")
-        .answers(&[json::<api::ScreenView>(200), other(200, BYTES)])
+        .handled_by(|| routing::get(receipts::envelope)),
+    get("/tasks/{id}/screen", Observe, "Show the screen of a terminal")
+        .responds(&[json::<api::ScreenView>(200), media(200, BYTES)])
         .refuses(&[410])
-        .by(|| routing::get(tasks::screen)),
+        .handled_by(|| routing::get(tasks::screen)),
     get("/tasks/{id}/cast", Observe, "Get the recording as asciicast")
         .query::<api::CastQuery>()
-        .answers(&[other(200, "application/x-asciicast")])
+        .responds(&[media(200, "application/x-asciicast")])
         .refuses(&[410])
-        .by(|| routing::get(tasks::cast)),
-    // Attaching is looking, and typing.
+        .handled_by(|| routing::get(tasks::cast)),
+    // Attaching is reading and typing.
     get("/tasks/{id}/attach", Observe, "Attach to a task over a WebSocket")
         .query::<api::AttachQuery>()
-        .touch(RequestKind::Acts)
-        .answers(&[UPGRADED])
-        .by(|| routing::get(attach::attach)),
-    post("/tasks/{id}/cancel", Run, "Withdraw a task that waits, or stop one that runs")
+        .request_kind(RequestKind::Acts)
+        .responds(&[UPGRADED])
+        .handled_by(|| routing::get(attach::attach)),
+    post("/tasks/{id}/cancel", Run, "Withdraw a waiting task, or stop a running one")
         .while_draining(SERVED)
         .maybe_body::<api::CancelBody>()
-        .answers(&[json::<api::AppliedRecord>(202)])
-        .by(|| routing::post(control::cancel)),
+        .responds(&[json::<api::AppliedRecord>(202)])
+        .handled_by(|| routing::post(control::cancel)),
     post("/tasks/{id}/signal", Run, "Send a signal to a task")
         .while_draining(SERVED)
         .body_once::<api::SignalBody>()
-        .answers(&[json::<api::AppliedRecord>(202)])
-        .by(|| routing::post(control::signal)),
+        .responds(&[json::<api::AppliedRecord>(202)])
+        .handled_by(|| routing::post(control::signal)),
     post("/tasks/{id}/stdin", Run, "Type into a task")
         .while_draining(SERVED)
         .body_once::<api::StdinBody>()
-        .answers(&[json::<api::AppliedRecord>(202)])
-        .by(|| routing::post(control::stdin)),
+        .responds(&[json::<api::AppliedRecord>(202)])
+        .handled_by(|| routing::post(control::stdin)),
     post("/tasks/{id}/resize", Run, "Resize the terminal of a task")
         .while_draining(SERVED)
         .body_once::<api::ResizeBody>()
-        .answers(&[json::<api::AppliedRecord>(202)])
-        .by(|| routing::post(control::resize)),
-    post("/check", Observe, "Ask what the gate would do; nothing runs")
+        .responds(&[json::<api::AppliedRecord>(202)])
+        .handled_by(|| routing::post(control::resize)),
+    post("/check", Observe, "Get the verdict for a request, without running it")
         .body::<Request>()
-        .answers(&[json::<api::CheckResponse>(200)])
+        .responds(&[json::<api::CheckResponse>(200)])
         .refuses(&[404, 409, 422])
-        .by(|| routing::post(tasks::check)),
-    get("/approvals", Observe, "List questions that wait, or all")
+        .handled_by(|| routing::post(tasks::check)),
+    get("/approvals", Observe, "List pending approvals, or all")
         .query::<api::ApprovalQuery>()
-        .answers(&[json::<api::ApprovalPage>(200)])
-        .by(|| routing::get(approvals::list)),
+        .responds(&[json::<api::ApprovalPage>(200)])
+        .handled_by(|| routing::get(approvals::list)),
     get("/approvals/events", Observe, "Follow approvals")
         .query::<api::LedgerQuery>()
-        .answers(&[stream::<Approval>()])
-        .by(|| routing::get(feed::approvals)),
-    get("/approvals/{id}", Observe, "Look at a question and its card")
-        .answers(&[json::<Approval>(200)])
-        .by(|| routing::get(approvals::show)),
-    post("/approvals/{id}", Approve, "Answer a question")
+        .responds(&[stream::<Approval>()])
+        .handled_by(|| routing::get(feed::approvals)),
+    get("/approvals/{id}", Observe, "Show an approval and its card")
+        .responds(&[json::<Approval>(200)])
+        .handled_by(|| routing::get(approvals::show)),
+    post("/approvals/{id}", Approve, "Answer an approval")
         .body::<api::AnswerBody>()
-        .answers(&[json::<Approval>(200)])
+        .responds(&[json::<Approval>(200)])
         .refuses(&[422])
-        .by(|| routing::post(approvals::answer)),
+        .handled_by(|| routing::post(approvals::answer)),
     get("/grants", Observe, "List grants, newest first")
         .query::<api::GrantQuery>()
-        .answers(&[json::<api::GrantPage>(200)])
-        .by(|| routing::get(grants::list)),
-    post("/grants", Approve, "Give a grant")
+        .responds(&[json::<api::GrantPage>(200)])
+        .handled_by(|| routing::get(grants::list)),
+    post("/grants", Approve, "Add a grant")
         .body::<api::GrantBody>()
-        .answers(&[json::<api::GrantView>(200), json::<api::GrantView>(201)])
+        .responds(&[json::<api::GrantView>(200), json::<api::GrantView>(201)])
         .refuses(&[404, 409])
-        .by(|| routing::post(grants::add)),
-    get("/grants/{id}", Observe, "Look at a grant")
-        .answers(&[json::<api::GrantView>(200)])
-        .by(|| routing::get(grants::show)),
+        .handled_by(|| routing::post(grants::add)),
+    get("/grants/{id}", Observe, "Show a grant")
+        .responds(&[json::<api::GrantView>(200)])
+        .handled_by(|| routing::get(grants::show)),
     delete("/grants/{id}", Approve, "Revoke a grant")
-        .answers(&[json::<api::GrantView>(200)])
-        .by(|| routing::delete(grants::revoke)),
-    post("/grants/{id}/narrow", Approve, "Run the calls of a grant in the sandbox that their risks need")
-        .answers(&[json::<api::GrantView>(200)])
-        .by(|| routing::post(grants::narrow)),
+        .responds(&[json::<api::GrantView>(200)])
+        .handled_by(|| routing::delete(grants::revoke)),
+    post("/grants/{id}/narrow", Approve, "Narrow a grant to the sandbox that its calls need")
+        .responds(&[json::<api::GrantView>(200)])
+        .handled_by(|| routing::post(grants::narrow)),
     get("/sessions", Observe, "List sessions, newest first")
         .query::<api::SessionQuery>()
-        .answers(&[json::<api::SessionPage>(200)])
-        .by(|| routing::get(sessions::list)),
+        .responds(&[json::<api::SessionPage>(200)])
+        .handled_by(|| routing::get(sessions::list)),
     post("/sessions", Run, "Open a session")
         .maybe_body::<api::OpenSessionBody>()
-        .answers(&[json::<Session>(200), json::<Session>(201)])
-        .by(|| routing::post(sessions::open)),
-    get("/sessions/{id}", Observe, "Look at a session")
-        .answers(&[json::<Session>(200)])
-        .by(|| routing::get(sessions::show)),
+        .responds(&[json::<Session>(200), json::<Session>(201)])
+        .handled_by(|| routing::post(sessions::open)),
+    get("/sessions/{id}", Observe, "Show a session")
+        .responds(&[json::<Session>(200)])
+        .handled_by(|| routing::get(sessions::show)),
     delete("/sessions/{id}", Run, "End a session, and the tasks that end with it")
-        .answers(&[json::<api::SessionEnd>(200)])
-        .by(|| routing::delete(sessions::end)),
-    post("/sessions/{id}/directory", Run, "Move a session to another directory")
+        .responds(&[json::<api::SessionEnd>(200)])
+        .handled_by(|| routing::delete(sessions::end)),
+    post("/sessions/{id}/directory", Run, "Set the working directory of a session")
         .body::<api::DirectoryBody>()
-        .answers(&[json::<Session>(200), json::<TaskState>(202)])
-        .by(|| routing::post(sessions::set_directory)),
-    get("/tokens", Admin, "List tokens, without the tokens themselves")
+        .responds(&[json::<Session>(200), json::<TaskState>(202)])
+        .handled_by(|| routing::post(sessions::set_directory)),
+    get("/tokens", Admin, "List tokens, without their secrets")
         .while_draining(WhileDraining::Refused)
-        .answers(&[json::<api::TokenList>(200)])
-        .by(|| routing::get(tokens::list)),
-    post("/tokens", Admin, "Make a token; the only time that it is shown")
+        .responds(&[json::<api::TokenList>(200)])
+        .handled_by(|| routing::get(tokens::list)),
+    post("/tokens", Admin, "Create a token; its secret is shown only once")
         .body::<api::TokenBody>()
-        .answers(&[json::<api::NewToken>(201)])
+        .responds(&[json::<api::NewToken>(201)])
         .refuses(&[409])
-        .by(|| routing::post(tokens::create)),
+        .handled_by(|| routing::post(tokens::create)),
     delete("/tokens/{id}", Admin, "Revoke a token by id or name")
-        .answers(&[json::<api::TokenView>(200)])
-        .by(|| routing::delete(tokens::revoke)),
+        .responds(&[json::<api::TokenView>(200)])
+        .handled_by(|| routing::delete(tokens::revoke)),
     get("/receipts", Observe, "List receipts, newest first")
         .query::<api::ReceiptQuery>()
-        .answers(&[json::<api::ReceiptPage>(200)])
-        .by(|| routing::get(receipts::list)),
-    post("/receipts/head", Admin, "Sign the head of the ledger")
-        .answers(&[other(200, ENVELOPE)])
-        .by(|| routing::post(receipts::head)),
-    get("/artifacts/{digest}", Observe, "Get the bytes that a receipt speaks for")
-        .answers(&[other(200, BYTES), other(200, receipts::LINES), other(206, BYTES), NOT_MODIFIED])
+        .responds(&[json::<api::ReceiptPage>(200)])
+        .handled_by(|| routing::get(receipts::list)),
+    post("/receipts/head", Admin, "Get a signed ledger head")
+        .responds(&[media(200, ENVELOPE)])
+        .handled_by(|| routing::post(receipts::signed_head)),
+    get("/artifacts/{digest}", Observe, "Get the bytes that a receipt covers")
+        .responds(&[media(200, BYTES), media(200, receipts::NDJSON), media(206, BYTES), NOT_MODIFIED])
         .refuses(&[404, 410, 416])
-        .by(|| routing::get(receipts::artifact)),
+        .handled_by(|| routing::get(receipts::artifact)),
     get("/keys", Observe, "List the keys that receipts are signed with")
-        .answers(&[json::<api::KeyList>(200)])
-        .by(|| routing::get(receipts::keys)),
-    post("/keys", Admin, "Go over to a new key")
+        .responds(&[json::<api::KeyList>(200)])
+        .handled_by(|| routing::get(receipts::keys)),
+    post("/keys", Admin, "Rotate the signing key")
         .body::<api::RotateBody>()
-        .answers(&[json::<KeyAnnounced>(200)])
-        .by(|| routing::post(receipts::rotate)),
+        .responds(&[json::<KeyAnnounced>(200)])
+        .handled_by(|| routing::post(receipts::rotate)),
     post("/hooks/before", Run, "Ask before an agent's own shell runs a command")
         .body::<api::HookBeforeBody>()
-        .answers(&[json::<api::HookBeforeResponse>(200)])
+        .responds(&[json::<api::HookBeforeResponse>(200)])
         .refuses(&[404, 409, 422])
-        .by(|| routing::post(hooks::before)),
-    post("/hooks/after", Run, "Say how a command went that the agent ran itself")
+        .handled_by(|| routing::post(hooks::before)),
+    post("/hooks/after", Run, "Report the outcome of a command that the agent ran itself")
         .body::<api::HookAfterBody>()
-        .answers(&[json::<api::HookAfterResponse>(200)])
+        .responds(&[json::<api::HookAfterResponse>(200)])
         .refuses(&[404, 409])
-        .by(|| routing::post(hooks::after)),
-    post("/tickets/{id}", Run, "Have the command of a ticket run")
+        .handled_by(|| routing::post(hooks::after)),
+    post("/tickets/{id}", Run, "Redeem a ticket: run its command")
         .body::<api::RedeemBody>()
-        .answers(&[json::<api::RedeemResponse>(200)])
+        .responds(&[json::<api::RedeemResponse>(200)])
         .refuses(&[422])
-        .by(|| routing::post(hooks::redeem)),
-    get("/tickets/{id}", Observe, "Look at the task that a ticket was redeemed for")
-        .answers(&[json::<TaskState>(200)])
-        .by(|| routing::get(hooks::redeemed)),
-    // Whoever is connected there can ask for commands, however the connection began.
-    post("/mcp", Run, "Speak MCP over HTTP").touch(RequestKind::InBand).answers(&[other(200, "application/json")]),
-    get("/mcp", Run, "Listen to an MCP conversation")
-        .touch(RequestKind::InBand)
-        .answers(&[other(200, "text/event-stream")]),
-    delete("/mcp", Run, "End an MCP conversation")
-        .touch(RequestKind::InBand)
-        .answers(&[other(200, "application/json")]),
+        .handled_by(|| routing::post(hooks::redeem)),
+    get("/tickets/{id}", Observe, "Show the task of a redeemed ticket")
+        .responds(&[json::<TaskState>(200)])
+        .handled_by(|| routing::get(hooks::redeemed)),
+    // A connected client can request commands, whatever method began the connection.
+    post("/mcp", Run, "Send an MCP message")
+        .request_kind(RequestKind::InBand)
+        .responds(&[media(200, "application/json")]),
+    get("/mcp", Run, "Receive the messages of an MCP session")
+        .request_kind(RequestKind::InBand)
+        .responds(&[media(200, "text/event-stream")]),
+    delete("/mcp", Run, "End an MCP session")
+        .request_kind(RequestKind::InBand)
+        .responds(&[media(200, "application/json")]),
     post("/mcp/session", Run, "Open the session of an MCP connection")
         .body::<api::McpSessionBody>()
-        .answers(&[json::<api::McpSessionResponse>(200)])
+        .responds(&[json::<api::McpSessionResponse>(200)])
         .refuses(&[404, 409])
-        .by(|| routing::post(mcp::session)),
-    get("/mcp/stdio", Run, "Speak MCP, a message a line, for `csn mcp`")
+        .handled_by(|| routing::post(mcp::session)),
+    get("/mcp/stdio", Run, "Upgrade to MCP, one message per line, for `csn mcp`")
         .query::<api::McpStdioQuery>()
-        .answers(&[UPGRADED])
-        .by(|| routing::get(mcp::stdio)),
+        .responds(&[UPGRADED])
+        .handled_by(|| routing::get(mcp::stdio)),
     get("/events", Observe, "Follow the ledger")
         .query::<api::LedgerQuery>()
-        .answers(&[stream::<api::LedgerEvent>()])
-        .by(|| routing::get(feed::ledger)),
-    get("/lifecycle", Observe, "See how the daemon is")
+        .responds(&[stream::<api::LedgerEvent>()])
+        .handled_by(|| routing::get(feed::ledger)),
+    get("/lifecycle", Observe, "Show the state of the daemon")
         .while_draining(WhileDraining::AlwaysServed)
-        .answers(&[json::<api::Lifecycle>(200)])
-        .by(|| routing::get(lifecycle::show)),
+        .responds(&[json::<api::Lifecycle>(200)])
+        .handled_by(|| routing::get(lifecycle::show)),
     post("/lifecycle", Admin, "Stop the daemon")
         .while_draining(WhileDraining::AlwaysServed)
         .body::<api::StopBody>()
-        .answers(&[json::<api::StopResponse>(202)])
-        .by(|| routing::post(lifecycle::stop)),
-    post("/listen", Admin, "Listen on loopback, for those who have a token")
+        .responds(&[json::<api::StopResponse>(202)])
+        .handled_by(|| routing::post(lifecycle::stop)),
+    post("/listen", Admin, "Listen on loopback, for callers with a token")
         .maybe_body::<api::ListenBody>()
-        .answers(&[json::<api::ListenResponse>(200)])
-        .by(|| routing::post(lifecycle::listen)),
-    post("/gc", Admin, "Remove what finished tasks left, by the rule of retention")
+        .responds(&[json::<api::ListenResponse>(200)])
+        .handled_by(|| routing::post(lifecycle::listen)),
+    post("/gc", Admin, "Run retention: remove the files of finished tasks")
         .maybe_body::<api::GcBody>()
-        .answers(&[json::<api::GcReport>(200)])
-        .by(|| routing::post(lifecycle::gc)),
+        .responds(&[json::<api::GcReport>(200)])
+        .handled_by(|| routing::post(lifecycle::gc)),
     post("/ledger", Admin, "Rebuild the index of the ledger")
         .body::<api::RebuildBody>()
-        .answers(&[json::<api::IndexRebuilt>(200)])
-        .by(|| routing::post(lifecycle::rebuild)),
-    get("/livez", Observe, "See whether the daemon answers")
+        .responds(&[json::<api::IndexRebuilt>(200)])
+        .handled_by(|| routing::post(lifecycle::rebuild)),
+    get("/livez", Observe, "Check that the daemon answers")
         .public()
-        .answers(&[other(200, "text/plain")])
-        .by(|| routing::get(lifecycle::alive)),
-    get("/readyz", Observe, "See whether the daemon is ready, and why not")
+        .responds(&[media(200, "text/plain")])
+        .handled_by(|| routing::get(lifecycle::alive)),
+    get("/readyz", Observe, "Check that the daemon is ready, or why it is not")
         .public()
-        .answers(&[json::<api::Readiness>(200), json::<api::Readiness>(503)])
-        .by(|| routing::get(lifecycle::ready)),
+        .responds(&[json::<api::Readiness>(200), json::<api::Readiness>(503)])
+        .handled_by(|| routing::get(lifecycle::ready)),
     get("/openapi.json", Observe, "Get this description of the API")
-        .answers(&[other(200, "application/json")])
-        .by(|| routing::get(openapi::show)),
+        .responds(&[media(200, "application/json")])
+        .handled_by(|| routing::get(openapi::show)),
 ];
 
-/// What is not in the table: there is nothing there, and only callers are told so. What would change something there is
-/// for the owner alone. At a public address, everybody is told which methods it takes.
-static NOWHERE: [Route; 3] = [get("", Observe, ""), post("", Admin, ""), get("", Observe, "").public()];
+/// The rows for requests outside of the table. Only recognised callers are told that a path does not exist, and only
+/// the owner for methods that change something. A public path tells everyone which methods it supports.
+static UNLISTED_ROUTES: [Route; 3] = [get("", Observe, ""), post("", Admin, ""), get("", Observe, "").public()];
 
-/// The row of a request; `path` is the one that it matched.
-pub(crate) fn find(method: &Method, path: Option<&str>) -> &'static Route {
+/// The row of a request; `path` is the path that it matched.
+pub(crate) fn find_route(method: &Method, path: Option<&str>) -> &'static Route {
     let method = if *method == Method::HEAD { &Method::GET } else { method };
     let known = ROUTES.iter().find(|route| Some(route.path) == path && route.method == *method);
     let mut there = ROUTES.iter().filter(|route| Some(route.path) == path).peekable();
     known.unwrap_or_else(|| match *method {
-        // Nothing takes this method there, and whoever may call is told so.
-        _ if there.peek().is_some() => &NOWHERE[if there.any(|r| r.access == Access::Public) { 2 } else { 0 }],
-        Method::GET => &NOWHERE[0],
-        _ => &NOWHERE[1],
+        // The path exists but not with this method; recognised callers are told so.
+        _ if there.peek().is_some() => &UNLISTED_ROUTES[if there.any(|r| r.access == Access::Public) { 2 } else { 0 }],
+        Method::GET => &UNLISTED_ROUTES[0],
+        _ => &UNLISTED_ROUTES[1],
     })
 }
 
-/// Every route of the table, each with its function.
+/// A router with every route of the table.
 pub(crate) fn router() -> Router<Arc<HttpState>> {
     ROUTES.iter().fold(Router::new(), |router, route| match route.handler {
         Some(handler) => router.route(route.path, handler()),
@@ -454,7 +456,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_row_is_there_once_and_says_what_it_answers() {
+    fn every_row_is_unique_and_names_its_responses() {
         let mut seen = HashSet::new();
         for route in ROUTES {
             assert!(seen.insert((route.method.clone(), route.path)), "{} {} twice", route.method, route.path);
@@ -464,19 +466,19 @@ mod tests {
     }
 
     #[test]
-    fn every_row_but_those_of_mcp_has_its_function() {
+    fn every_row_except_mcp_has_a_handler() {
         let without: Vec<_> = ROUTES.iter().filter(|r| r.handler.is_none()).map(|r| r.path).collect();
         assert_eq!(without, ["/mcp", "/mcp", "/mcp"]);
-        // Two rows for one address and method would panic here.
+        // Two rows for one path and method would panic here.
         let _ = router();
     }
 
     #[test]
-    fn whatever_changes_something_needs_more_than_observing() {
+    fn a_route_that_changes_something_needs_more_than_observe() {
         for route in ROUTES {
             let looks = route.access == Access::Public || route.access == Access::Needs(Observe);
             let reads = route.method == Method::GET || route.path == "/check";
-            assert!(!looks || reads, "{} {} can be called by who only observes", route.method, route.path);
+            assert!(!looks || reads, "{} {} changes something and needs only `observe`", route.method, route.path);
             assert_eq!(route.access == Access::Public, matches!(route.path, "/livez" | "/readyz"), "{}", route.path);
             if matches!(route.path, "/mcp" | "/mcp/stdio") {
                 assert_eq!(route.access, Access::Needs(Run), "{}", route.path);
@@ -488,19 +490,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_table_is_for_callers_and_changing_it_for_the_owner() {
-        assert_eq!(find(&Method::GET, Some("/tasks")).path, "/tasks");
-        assert_eq!(find(&Method::HEAD, Some("/tasks/{id}")).path, "/tasks/{id}");
-        assert_eq!(find(&Method::GET, None).access, Access::Needs(Observe));
-        for nowhere in [find(&Method::PUT, None), find(&Method::DELETE, None), find(&Method::POST, Some("/x"))] {
+    fn an_unlisted_path_needs_a_caller_and_the_owner_to_change_it() {
+        assert_eq!(find_route(&Method::GET, Some("/tasks")).path, "/tasks");
+        assert_eq!(find_route(&Method::HEAD, Some("/tasks/{id}")).path, "/tasks/{id}");
+        assert_eq!(find_route(&Method::GET, None).access, Access::Needs(Observe));
+        for nowhere in
+            [find_route(&Method::PUT, None), find_route(&Method::DELETE, None), find_route(&Method::POST, Some("/x"))]
+        {
             assert_eq!(nowhere.access, Access::Needs(Admin));
         }
         assert_eq!(
-            find(&Method::PUT, Some("/tasks")).access,
+            find_route(&Method::PUT, Some("/tasks")).access,
             Access::Needs(Observe),
-            "it is told which methods there are"
+            "callers are told which methods exist"
         );
-        assert_eq!(find(&Method::PUT, Some("/livez")).access, Access::Public);
+        assert_eq!(find_route(&Method::PUT, Some("/livez")).access, Access::Public);
     }
 
     #[test]
@@ -519,7 +523,7 @@ mod tests {
         }
         for (method, path) in named.iter().filter(|(method, _)| method.bytes().all(|b| b.is_ascii_uppercase())) {
             let known = ROUTES.iter().any(|r| r.method.as_str() == method && r.path == path);
-            assert!(known, "docs/api.md names `{method} {path}`, which is not there");
+            assert!(known, "docs/api.md names `{method} {path}`, which does not exist");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `/sessions`: conversations, their directories and roots.
 
 use super::{
-    Shared,
+    SharedState,
     extract::{MaybePayload, Params, Payload, Segment},
     problem::HttpResult,
 };
@@ -15,19 +15,19 @@ use axum::{
 use countersign_model::api::{DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery};
 
 pub(crate) async fn list(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Params(query): Params<SessionQuery>,
 ) -> HttpResult<Json<SessionPage>> {
     Ok(Json(sessions::list(&front.ops, &caller, query)?))
 }
 
-pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Response> {
+pub(crate) async fn show(State(front): SharedState, caller: Caller, Segment(id): Segment) -> HttpResult<Response> {
     Ok(Json(&*sessions::show(&front.ops, &caller, &id)?).into_response())
 }
 
 pub(crate) async fn open(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     MaybePayload(body): MaybePayload<OpenSessionBody>,
 ) -> HttpResult<Response> {
@@ -37,7 +37,7 @@ pub(crate) async fn open(
 }
 
 pub(crate) async fn set_directory(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<DirectoryBody>,
@@ -48,6 +48,10 @@ pub(crate) async fn set_directory(
     })
 }
 
-pub(crate) async fn end(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Json<SessionEnd>> {
+pub(crate) async fn end(
+    State(front): SharedState,
+    caller: Caller,
+    Segment(id): Segment,
+) -> HttpResult<Json<SessionEnd>> {
     Ok(Json(sessions::end(&front.ops, &caller, &id).await?))
 }

@@ -1,8 +1,8 @@
-//! `/tasks`: asking, listing, looking, reading what a task wrote.
+//! `/tasks`: requesting, listing and showing tasks, and reading their output.
 
 use super::{
-    Shared,
-    body::{json_bytes, pieces},
+    SharedState,
+    body::{json_bytes, stream_body},
     extract::{OncePayload, Params, Payload, Segment},
     problem::{HttpResult, Problem},
 };
@@ -28,7 +28,11 @@ use countersign_model::{
 
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-pub(crate) async fn ask(State(front): Shared, caller: Caller, payload: OncePayload<Request>) -> HttpResult<Response> {
+pub(crate) async fn ask(
+    State(front): SharedState,
+    caller: Caller,
+    payload: OncePayload<Request>,
+) -> HttpResult<Response> {
     let (request, once) = payload.into_parts();
     let asked = ops::intake::ask(&front.ops, &caller, request, once.key()).await?;
     let task = &asked.answer.task;
@@ -46,7 +50,7 @@ pub(crate) async fn ask(State(front): Shared, caller: Caller, payload: OncePaylo
 }
 
 pub(crate) async fn check(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Payload(request): Payload<Request>,
 ) -> HttpResult<Json<CheckResponse>> {
@@ -54,7 +58,7 @@ pub(crate) async fn check(
 }
 
 pub(crate) async fn list(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Params(query): Params<TaskQuery>,
 ) -> HttpResult<Json<TaskPage>> {
@@ -62,7 +66,7 @@ pub(crate) async fn list(
 }
 
 pub(crate) async fn show(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<WaitQuery>,
@@ -70,13 +74,13 @@ pub(crate) async fn show(
     Ok(json_bytes(ops::tasks::show(&front.ops, &caller, &id, query).await?))
 }
 
-/// Whether raw bytes are asked for.
+/// Whether the client asks for raw bytes.
 fn wants_bytes(headers: &HeaderMap) -> bool {
     headers.get(header::ACCEPT).is_some_and(|a| a.as_bytes().starts_with(b"application/octet-stream"))
 }
 
 pub(crate) async fn output(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
@@ -87,28 +91,28 @@ pub(crate) async fn output(
         return Ok(Json(ops::output::read(ops, &caller, &id, query).await?).into_response());
     }
     if let Some(range) = headers.get(header::RANGE) {
-        let range = range.to_str().ok().and_then(byte_range);
-        // One that does not read is one that cannot be served.
+        let range = range.to_str().ok().and_then(parse_range);
+        // An invalid range cannot be satisfied.
         let range = range.unwrap_or(ByteRange::From { first: u64::MAX, last: None });
         return Ok(match ops::output::read_range(ops, &caller, &id, query, range).await? {
-            RangeResult::Slice(slice) => bytes_of(slice, true),
+            RangeResult::Slice(slice) => slice_response(slice, true),
             RangeResult::Unsatisfiable { total } => not_satisfiable(total),
         });
     }
-    // Whoever names no range gets all of it.
+    // Without a range, everything.
     if query == (OutputQuery { stream: query.stream, ..OutputQuery::default() }) {
         let (length, receive) = ops::output::read_all(ops, &caller, &id, query.stream).await?;
-        let mut response = pieces(receive).into_response();
+        let mut response = stream_body(receive).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, BYTES);
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         return Ok(response);
     }
-    Ok(bytes_of(ops::output::read_bytes(ops, &caller, &id, query).await?, false))
+    Ok(slice_response(ops::output::read_bytes(ops, &caller, &id, query).await?, false))
 }
 
-fn bytes_of(slice: StreamSlice, ranged: bool) -> Response {
+fn slice_response(slice: StreamSlice, ranged: bool) -> Response {
     let StreamSlice { bytes, start, total, complete, .. } = slice;
     let last = (start + bytes.len() as u64).saturating_sub(1).max(start);
     let size = if complete { total.to_string() } else { "*".to_owned() };
@@ -126,7 +130,7 @@ fn bytes_of(slice: StreamSlice, ranged: bool) -> Response {
 }
 
 /// `bytes=a-b`, `bytes=a-`, `bytes=-n`: one range.
-pub(crate) fn byte_range(range: &str) -> Option<ByteRange> {
+pub(crate) fn parse_range(range: &str) -> Option<ByteRange> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     Some(match (first.trim(), last.trim()) {
         ("", suffix) => ByteRange::Last(suffix.parse().ok()?),
@@ -136,7 +140,10 @@ pub(crate) fn byte_range(range: &str) -> Option<ByteRange> {
 }
 
 pub(crate) fn not_satisfiable(total: u64) -> Response {
-    let refusal = Refusal::new(RefusalCode::RangeNotSatisfiable, format!("the stream has {total} bytes"));
+    let refusal = Refusal::new(
+        RefusalCode::RangeNotSatisfiable,
+        format!("the range is outside the stream, which has {total} bytes"),
+    );
     let mut response = Problem::from(refusal).into_response();
     if let Ok(range) = HeaderValue::from_str(&format!("bytes */{total}")) {
         response.headers_mut().insert(header::CONTENT_RANGE, range);
@@ -145,7 +152,7 @@ pub(crate) fn not_satisfiable(total: u64) -> Response {
 }
 
 pub(crate) async fn search(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<SearchQuery>,
@@ -154,7 +161,7 @@ pub(crate) async fn search(
 }
 
 pub(crate) async fn screen(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
@@ -177,13 +184,13 @@ pub(crate) async fn screen(
 }
 
 pub(crate) async fn cast(
-    State(front): Shared,
+    State(front): SharedState,
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<CastQuery>,
 ) -> HttpResult<Response> {
     let recording = ops::cast::cast(&front.ops, &caller, &id, query).await?;
-    Ok(([(header::CONTENT_TYPE, "application/x-asciicast")], pieces(recording)).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/x-asciicast")], stream_body(recording)).into_response())
 }
 
 #[cfg(test)]
@@ -191,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_range_of_bytes_reads() {
+    fn only_a_single_byte_range_is_parsed() {
         for (text, range) in [
             ("bytes=0-", Some(ByteRange::From { first: 0, last: None })),
             ("bytes=5-9", Some(ByteRange::From { first: 5, last: Some(9) })),
@@ -201,7 +208,7 @@ mod tests {
             ("lines=1-2", None),
             ("", None),
         ] {
-            assert_eq!(byte_range(text), range, "{text}");
+            assert_eq!(parse_range(text), range, "{text}");
         }
     }
 }

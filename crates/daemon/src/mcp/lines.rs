@@ -1,5 +1,5 @@
-//! Lines between a client and whoever speaks the protocol with it, bounded: who does not take answers gets no more calls
-//! in, and a line has an end.
+//! Bounds the lines between a client and the protocol: a client that does not read replies cannot send more calls, and
+//! the length of a line is limited.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,19 +15,19 @@ use tokio::{
     sync::mpsc,
 };
 
-/// So many calls of one connection are under way at once.
-const MOST_CALLS: usize = 64;
-/// A longer line ends the conversation.
-const LONGEST: u64 = 8 * 1024 * 1024;
-const BETWEEN: usize = 64 * 1024;
-/// A request that cannot be taken.
-const REFUSED: i64 = -32600;
+/// How many calls of one connection may be open.
+const MAX_OPEN_CALLS: usize = 64;
+/// A longer line ends the connection.
+const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
+const PIPE_BYTES: usize = 64 * 1024;
+/// The JSON-RPC code of a refused request.
+const REFUSED_REQUEST_CODE: i64 = -32600;
 
-/// The calls that have come in and whose answers have not gone out.
+/// Calls that have arrived and whose replies have not been sent.
 #[derive(Default)]
 struct OpenCalls {
     ids: HashSet<String>,
-    /// Of these there may never be an answer, or one may be on its way. Their places are free again as answers are taken.
+    /// A cancelled call may never be answered. Its slot becomes free as the client reads other messages.
     cancelled: HashSet<String>,
 }
 
@@ -45,75 +45,79 @@ struct CancelParams {
 }
 
 impl OpenCalls {
-    /// Takes a call in, if there is room for it; else why not.
+    /// Admits a call, or returns why not.
     fn enter(&mut self, id: &Value) -> Result<(), &'static str> {
         if !(id.is_string() || id.is_i64() || id.is_u64()) {
-            return Err("an id is a text or a whole number");
+            return Err("an id must be a string or an integer");
         }
-        if self.ids.len() + self.cancelled.len() >= MOST_CALLS {
-            return Err("too many calls at once: take the answers of some first");
+        if self.ids.len() + self.cancelled.len() >= MAX_OPEN_CALLS {
+            return Err("too many open calls; read some replies first");
         }
-        self.ids.insert(id.to_string()).then_some(()).ok_or("a call of this id is under way")
+        self.ids.insert(id.to_string()).then_some(()).ok_or("a call with this id is already open")
     }
 
     fn cancel(&mut self, id: &Value) {
         self.cancelled.extend(self.ids.take(&id.to_string()));
     }
 
-    /// Something was taken by the client: an answer, or anything else.
-    fn taken(&mut self, answer: Option<&Value>) {
+    /// The client has read a message: a reply, or anything else.
+    fn note_sent(&mut self, answer: Option<&Value>) {
         if let Some(id) = answer.map(Value::to_string) {
             self.ids.remove(&id);
             self.cancelled.remove(&id);
         }
-        let one = self.cancelled.iter().next().cloned();
-        one.map(|id| self.cancelled.remove(&id));
+        let freed = self.cancelled.iter().next().cloned();
+        if let Some(id) = freed {
+            self.cancelled.remove(&id);
+        }
     }
 }
 
-/// The other end of a connection, for whoever speaks with it. Ends when either side hangs up.
-pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> DuplexStream {
-    let (inner, ours) = tokio::io::duplex(BETWEEN);
+/// The protocol's end of a connection. It closes when either side disconnects.
+pub(crate) fn bound_lines(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> DuplexStream {
+    let (inner, ours) = tokio::io::duplex(PIPE_BYTES);
     let (from, to) = tokio::io::split(stream);
     let (answers, calls) = tokio::io::split(ours);
     let open = Arc::new(Mutex::new(OpenCalls::default()));
     let (refuse, refused) = mpsc::channel(1);
     let inwards = Arc::clone(&open);
     tokio::spawn(async move {
-        // Whichever ends first ends the other: a connection is both ways.
+        // When one direction ends, so does the other.
         tokio::select! {
-            () = inwards_all(from, calls, &inwards, refuse) => {}
-            () = outwards_all(answers, to, &open, refused) => {}
+            () = forward_calls(from, calls, &inwards, refuse) => {}
+            () = forward_replies(answers, to, &open, refused) => {}
         }
     });
     inner
 }
 
-/// The next line, with its end; none at the end of all, or of one that has none.
-async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
+/// The next line with its line break; none at the end, or if the line is too long.
+async fn next_line(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
     line.clear();
-    let read = from.take(LONGEST).read_until(b'\n', line).await;
-    (read.is_ok_and(|n| n > 0) && (line.len() as u64) < LONGEST).then_some(())
+    let read = from.take(MAX_LINE_BYTES).read_until(b'\n', line).await;
+    (read.is_ok_and(|n| n > 0) && (line.len() as u64) < MAX_LINE_BYTES).then_some(())
 }
 
-/// Calls go in while there is room. One for which there is none is refused at once: an answer to a question of ours may
-/// come behind it.
-async fn inwards_all(
+/// Passes calls in while there are free slots. Without one a call is refused immediately: the reply to an elicitation
+/// may come after it.
+async fn forward_calls(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     open: &Mutex<OpenCalls>,
     refuse: mpsc::Sender<String>,
 ) {
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
-    while next(&mut from, &mut line).await.is_some() {
+    while next_line(&mut from, &mut line).await.is_some() {
         let refusal = {
             let mut open = crate::lock(open);
             match serde_json::from_slice::<MessageHead>(&line) {
                 Ok(MessageHead { id: Some(id), method: Some(_), .. }) => {
-                    open.enter(&id).err().map(|why| refused(&id, why))
+                    open.enter(&id).err().map(|why| refusal_line(&id, why))
                 }
                 Ok(MessageHead { id: None, method: Some(method), params }) if method == "notifications/cancelled" => {
-                    params.and_then(|p| p.request).iter().for_each(|id| open.cancel(id));
+                    if let Some(id) = params.and_then(|p| p.request) {
+                        open.cancel(&id);
+                    }
                     None
                 }
                 _ => None,
@@ -130,23 +134,23 @@ async fn inwards_all(
     let _ = to.shutdown().await;
 }
 
-fn refused(id: &Value, why: &str) -> String {
+fn refusal_line(id: &Value, why: &str) -> String {
     let id = if id.is_string() || id.is_number() { id } else { &Value::Null };
-    let error = serde_json::json!({"code": REFUSED, "message": why});
+    let error = serde_json::json!({"code": REFUSED_REQUEST_CODE, "message": why});
     format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
 
-async fn outwards_all(
+async fn forward_replies(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     open: &Mutex<OpenCalls>,
     mut refused: mpsc::Receiver<String>,
 ) {
     let (answers, mut lines) = mpsc::channel(1);
-    // Read apart, so that what is half read is not lost when something else comes first.
+    // Read in its own future, so that a partial line is not lost when another branch completes first.
     let read = async move {
         let (mut from, mut line) = (BufReader::new(from), Vec::new());
-        while next(&mut from, &mut line).await.is_some() && answers.send(line.clone()).await.is_ok() {}
+        while next_line(&mut from, &mut line).await.is_some() && answers.send(line.clone()).await.is_ok() {}
     };
     let write = async {
         loop {
@@ -162,7 +166,7 @@ async fn outwards_all(
                 Ok(MessageHead { id, method: None, .. }) => id,
                 _ => None,
             };
-            crate::lock(open).taken(answered.as_ref());
+            crate::lock(open).note_sent(answered.as_ref());
         }
         let _ = to.shutdown().await;
     };
@@ -174,57 +178,57 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A client, and whoever speaks with it, each with what it hears.
+    /// A client and the protocol's end, each with a reader.
     async fn connected()
     -> (impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin, impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin) {
-        let (client, theirs) = tokio::io::duplex(1024 * 1024);
-        let (from_house, to_house) = tokio::io::split(client);
-        let (heard, said) = tokio::io::split(bounded(theirs));
-        (to_house, BufReader::new(from_house), said, BufReader::new(heard))
+        let (client, stream) = tokio::io::duplex(1024 * 1024);
+        let (from_daemon, to_daemon) = tokio::io::split(client);
+        let (calls, replies) = tokio::io::split(bound_lines(stream));
+        (to_daemon, BufReader::new(from_daemon), replies, BufReader::new(calls))
     }
 
-    async fn say(to: &mut (impl AsyncWrite + Unpin), message: Value) {
+    async fn send_message(to: &mut (impl AsyncWrite + Unpin), message: Value) {
         to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    async fn hear(from: &mut (impl AsyncBufRead + Unpin)) -> Value {
+    async fn read_message(from: &mut (impl AsyncBufRead + Unpin)) -> Value {
         let mut line = Vec::new();
-        next(from, &mut line).await.unwrap();
+        next_line(from, &mut line).await.unwrap();
         serde_json::from_slice(&line).unwrap()
     }
 
     #[tokio::test]
-    async fn who_takes_no_answers_gets_no_more_calls_in() {
-        let (mut to_house, mut from_house, mut said, mut heard) = connected().await;
+    async fn a_client_that_reads_no_replies_cannot_send_more_calls() {
+        let (mut to_daemon, mut from_daemon, mut replies, mut calls) = connected().await;
         let call = |n: usize| json!({"jsonrpc": "2.0", "id": n, "method": "tools/list"});
-        for n in 0..=MOST_CALLS {
-            say(&mut to_house, call(n)).await;
+        for n in 0..=MAX_OPEN_CALLS {
+            send_message(&mut to_daemon, call(n)).await;
         }
-        for n in 0..MOST_CALLS {
-            assert_eq!(hear(&mut heard).await["id"], n);
+        for n in 0..MAX_OPEN_CALLS {
+            assert_eq!(read_message(&mut calls).await["id"], n);
         }
-        // The one too many is refused at once, and what comes behind it gets through.
-        let refused = hear(&mut from_house).await;
-        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MOST_CALLS), &json!(REFUSED)));
-        say(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
-        assert_eq!(hear(&mut heard).await["id"], "ours");
-        // An answer makes room for a call. A cancelled call keeps its place until something is taken.
-        say(&mut to_house, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
-        assert_eq!(hear(&mut heard).await["params"]["requestId"], 1);
-        say(&mut to_house, call(900)).await;
-        assert_eq!(hear(&mut from_house).await["id"], 900, "it is refused");
-        say(&mut said, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
-        assert_eq!(hear(&mut from_house).await["id"], 0);
-        say(&mut to_house, call(901)).await;
-        assert_eq!(hear(&mut heard).await["id"], 901);
+        // The call beyond the limit is refused immediately, and the message after it gets through.
+        let refused = read_message(&mut from_daemon).await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MAX_OPEN_CALLS), &json!(REFUSED_REQUEST_CODE)));
+        send_message(&mut to_daemon, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
+        assert_eq!(read_message(&mut calls).await["id"], "ours");
+        // A reply frees a slot. A cancelled call keeps its slot until the client reads another message.
+        send_message(&mut to_daemon, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+        assert_eq!(read_message(&mut calls).await["params"]["requestId"], 1);
+        send_message(&mut to_daemon, call(900)).await;
+        assert_eq!(read_message(&mut from_daemon).await["id"], 900, "the call is refused");
+        send_message(&mut replies, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
+        assert_eq!(read_message(&mut from_daemon).await["id"], 0);
+        send_message(&mut to_daemon, call(901)).await;
+        assert_eq!(read_message(&mut calls).await["id"], 901);
     }
 
     #[tokio::test]
-    async fn an_id_is_a_text_or_a_whole_number() {
-        let (mut to_house, mut from_house, _said, _heard) = connected().await;
+    async fn an_id_must_be_a_string_or_an_integer() {
+        let (mut to_daemon, mut from_daemon, _said, _heard) = connected().await;
         for bad in [json!(0.5), json!([1]), json!({"a": 1}), json!(true)] {
-            say(&mut to_house, json!({"id": bad, "method": "ping"})).await;
-            assert_eq!(hear(&mut from_house).await["error"]["code"], REFUSED);
+            send_message(&mut to_daemon, json!({"id": bad, "method": "ping"})).await;
+            assert_eq!(read_message(&mut from_daemon).await["error"]["code"], REFUSED_REQUEST_CODE);
         }
     }
 }

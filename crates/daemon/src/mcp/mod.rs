@@ -1,7 +1,7 @@
-//! MCP, for agents: over HTTP for those who have a token, over lines for the bridge that an agent starts.
+//! MCP, for agents: over HTTP for callers with a token, over lines for the bridge that an agent starts (`csn mcp`).
 //!
-//! Tools are operations ([`crate::ops`]), called in the name of whoever is connected: nothing is decided or remembered
-//! here. Both eras of the protocol are spoken, on the same addresses.
+//! Tools call operations ([`crate::ops`]) as the connected caller; nothing is decided or stored here. Old and new
+//! revisions of the protocol use the same paths.
 
 mod calls;
 mod lines;
@@ -27,10 +27,10 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// How many conversations of one credential are remembered; an older one is not there any more.
+/// How many conversations of one credential are remembered; older ones do not exist any more.
 const MAX_CONVERSATIONS: usize = 256;
 
-/// Addresses that can be read.
+/// A template of resources that can be read.
 pub(crate) struct TemplateSpec {
     pub(crate) uri: &'static str,
     pub(crate) name: &'static str,
@@ -38,51 +38,52 @@ pub(crate) struct TemplateSpec {
     pub(crate) mime: &'static str,
 }
 
-pub(crate) const INSTRUCTIONS: &str = "Commands run here are read by a gate first: what only reads runs at once, the rest \
-    may wait for a person, some is refused; the reason says what to do instead. Every command is a task with an id that \
-    outlives this call: `run` waits for it up to wait_s, then `task_wait`, `task_output` and `task_search` go on. Output is \
-    shown in part; all of it is kept, with secrets taken out. A person approves, never a tool.";
+pub(crate) const INSTRUCTIONS: &str = "Countersign checks every command first. Read-only commands run immediately; other \
+    commands may wait until the user approves them, and some are denied. A denial says what to do instead. Every command \
+    becomes a task with an id that outlives the call: `run` waits for it up to `wait_s` seconds; use `task_wait`, \
+    `task_output` and `task_search` after that. Long output is shown in part; all of it is stored, with secrets redacted. \
+    Only the user can approve a command; no tool can.";
 
 pub(crate) const TEMPLATES: &[TemplateSpec] = &[
     TemplateSpec {
         uri: "countersign://tasks/{task_id}/{stream}{?offset,length}",
         name: "output",
-        description: "Output of a task (stdout, stderr or pty), by range: at most 64 KiB a read",
+        description: "Output of a task (stdout, stderr or pty), by range: at most 64 KiB per read",
         mime: "text/plain",
     },
     TemplateSpec {
         uri: "countersign://tasks/{task_id}/receipt",
         name: "receipt",
-        description: "The signed receipt of a task, a DSSE envelope",
+        description: "The signed receipt of a task, as a DSSE envelope",
         mime: "application/json",
     },
 ];
 
-/// What MCP connections are known by.
+/// The state of MCP connections.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// The base environment of whoever is connected, by session.
+    /// The base environment of each connected agent, by session.
     environments: Mutex<HashMap<SessionId, BTreeMap<String, String>>>,
     /// The conversations over HTTP of each credential, oldest first.
     conversations: Mutex<Vec<(ConversationOwner, VecDeque<String>)>>,
 }
 
-/// Whose a conversation is: the principal, and the way by which they came.
+/// The owner of a conversation: its principal and how it connected.
 type ConversationOwner = (PrincipalId, Via);
 
 impl Connections {
-    /// Whether a conversation is this caller's.
-    pub(crate) fn has(&self, caller: &Caller, id: &str) -> bool {
+    /// Whether a conversation belongs to this caller.
+    pub(crate) fn owns(&self, caller: &Caller, id: &str) -> bool {
         let all = lock(&self.conversations);
         let own = all.iter().find(|((principal, via), _)| *principal == caller.principal && *via == caller.via);
         own.is_some_and(|(_, own)| own.iter().any(|known| known == id))
     }
 
-    pub(crate) fn begun(&self, caller: &Caller, id: String) {
+    pub(crate) fn remember_conversation(&self, caller: &Caller, id: String) {
         let mut all = lock(&self.conversations);
-        let whose = (caller.principal, caller.via.clone());
-        let at = all.iter().position(|(known, _)| *known == whose).unwrap_or_else(|| {
-            all.push((whose, VecDeque::new()));
+        let owner = (caller.principal, caller.via.clone());
+        let at = all.iter().position(|(known, _)| *known == owner).unwrap_or_else(|| {
+            all.push((owner, VecDeque::new()));
             all.len() - 1
         });
         let own = &mut all[at].1;
@@ -99,35 +100,35 @@ impl Connections {
     }
 }
 
-/// A service for those who come over HTTP. No page has business with it.
-pub(crate) fn service(ops: &Arc<Ops>, connections: &Arc<Connections>) -> HttpService<ProtocolServer<DaemonTools>> {
+/// The MCP service over HTTP. Web pages cannot use it.
+pub(crate) fn http_service(ops: &Arc<Ops>, connections: &Arc<Connections>) -> HttpService<ProtocolServer<DaemonTools>> {
     let tools = DaemonTools::new(Arc::clone(ops), Arc::clone(connections), None, true);
-    protocol::over_http(&[], move || ProtocolServer(Arc::new(tools.apart())))
+    protocol::over_http(&[], move || ProtocolServer(Arc::new(tools.for_new_connection())))
 }
 
-/// A session for a connection; whoever started it is known for an agent from now on.
+/// Opens a session for a connection. The process that started it is registered as an agent.
 pub(crate) async fn open_session(
     ops: &Arc<Ops>,
     connections: &Connections,
     caller: &Caller,
     body: McpSessionBody,
 ) -> ApiResult<McpSessionResponse> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let McpSessionBody { conversation, mut environment } = body;
-    let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
+    let (_, session) = sessions::conversation_session(ops, caller, &conversation).await?;
     environment.retain(|name, _| countersign_model::is_base_variable(name));
     let mut all = lock(&connections.environments);
-    // Those whose conversation is over are not asked about any more.
+    // Drop the sessions whose agent has ended.
     let roster = ops.records.roster();
-    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(|a| peer::is_there(a) != Ok(false))));
+    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(|a| peer::is_running(a) != Ok(false))));
     all.insert(session.id, environment);
     Ok(McpSessionResponse { session_id: session.id })
 }
 
-/// A connection of an agent that may speak.
+/// A connection that an agent may use.
 pub(crate) struct AgentConnection(DaemonTools);
 
-/// Lets a connection speak as the agent of a session; `pid` is the process at its other end.
+/// Connects as the agent of a session; `pid` is the process at the other end.
 pub(crate) fn connect(
     ops: &Arc<Ops>,
     connections: &Arc<Connections>,
@@ -135,20 +136,22 @@ pub(crate) fn connect(
     session: &str,
     pid: Option<u32>,
 ) -> ApiResult<AgentConnection> {
-    caller.may(CredentialScope::Run)?;
-    let session = sessions::find_own(ops, caller, session)?;
+    caller.require_scope(CredentialScope::Run)?;
+    let session = sessions::find_controlled_session(ops, caller, session)?;
     if session.ended_at.is_some() {
         return Err(Refusal::new(RefusalCode::SessionOver, "the session has ended").into());
     }
-    // Who made the agent known was there before anything that it runs; whatever comes later could be a script of it.
-    let speaks = session.speaker.is_some_and(|speaker| pid == Some(speaker.pid) && peer::is_there(speaker) == Ok(true));
+    // The process that registered the agent existed before any of its commands; a later one could be the agent's
+    // script.
+    let answers_for_person =
+        session.speaker.is_some_and(|speaker| pid == Some(speaker.pid) && peer::is_running(speaker) == Ok(true));
     let agent = caller.as_agent(&session);
-    Ok(AgentConnection(DaemonTools::new(Arc::clone(ops), Arc::clone(connections), Some(agent), speaks)))
+    Ok(AgentConnection(DaemonTools::new(Arc::clone(ops), Arc::clone(connections), Some(agent), answers_for_person)))
 }
 
 impl AgentConnection {
-    /// Until the other side hangs up, a message a line.
+    /// Serves one message per line until the client disconnects.
     pub(crate) async fn serve_stream(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        protocol::over_lines(self.0, stream).await;
+        protocol::serve_lines(self.0, stream).await;
     }
 }

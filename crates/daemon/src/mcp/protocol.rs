@@ -1,4 +1,4 @@
-//! The protocol, as rmcp speaks it. Nothing else in the daemon knows that crate.
+//! The protocol, through rmcp. No other module of the daemon uses that crate.
 
 use super::{
     INSTRUCTIONS, TEMPLATES, TemplateSpec, lines,
@@ -30,40 +30,43 @@ use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What a question is called when a client comes again with its answer.
-const QUESTION: &str = "approval";
-/// How a choice is called in a form.
-const DECISION: &str = "decision";
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const LARGEST_BODY: usize = 4 * 1024 * 1024;
-/// Labels are short; what a client says of itself may not be.
-const LONGEST_LABEL: usize = 200;
+/// The key of the elicitation in a call that returns with an answer.
+const QUESTION_KEY: &str = "approval";
+/// The field of the choice in a form.
+const DECISION_FIELD: &str = "decision";
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+/// The maximum length of a label; what a client reports about itself may be longer.
+const MAX_LABEL_BYTES: usize = 200;
 
-/// Something that is offered, as a server that a client can talk to.
+/// A service as an rmcp server.
 pub(crate) struct ProtocolServer<O>(pub(crate) Arc<O>);
 
-/// A service for one address.
+/// An MCP service for one path.
 pub type HttpService<S> = StreamableHttpService<S, LocalSessionManager>;
 
-/// A service for one address, with a server for each conversation on it, and for pages from these origins alone. The
-/// conformance suite talks to a server of its own through this as well, so that it judges these settings.
+/// An MCP service for one path, with a server per conversation, that accepts only these web origins. The conformance
+/// suite tests its own server through this function, so that it checks these settings.
 pub fn over_http<S: ServerHandler + Send + Sync + 'static>(
     origins: &[&str],
     server: impl Fn() -> S + Send + Sync + 'static,
 ) -> HttpService<S> {
-    // Which host and origin are ours is checked at the door, and once more here.
+    // Authentication checks host and origin as well.
     let config = StreamableHttpServerConfig::default()
-        .with_sse_keep_alive(Some(KEEP_ALIVE))
-        .with_max_request_body_bytes(LARGEST_BODY)
+        .with_sse_keep_alive(Some(KEEP_ALIVE_INTERVAL))
+        .with_max_request_body_bytes(MAX_BODY_BYTES)
         .with_allowed_hosts(["localhost", "127.0.0.1", "[::1]", "countersign"])
         .with_allowed_origins(origins.iter().copied())
         .enforce_origin_validation();
     StreamableHttpService::new(move || Ok(server()), Arc::new(LocalSessionManager::default()), config)
 }
 
-/// Until the other side hangs up.
-pub(crate) async fn over_lines<O: McpService>(offers: O, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-    let (from, to) = tokio::io::split(lines::bounded(stream));
+/// Serves until the client disconnects.
+pub(crate) async fn serve_lines<O: McpService>(
+    offers: O,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) {
+    let (from, to) = tokio::io::split(lines::bound_lines(stream));
     if let Ok(running) = ProtocolServer(Arc::new(offers)).serve((from, to)).await {
         let _ = running.waiting().await;
     }
@@ -95,26 +98,26 @@ impl<O: McpService> ServerHandler for ProtocolServer<O> {
     ) -> Result<CallToolResponse, ErrorData> {
         let call = ToolCall {
             name: request.name.to_string(),
-            who: who(&context),
+            caller: request_caller(&context),
             labels: labels(&context),
-            returned: returned(&request),
+            retry: retry_answer(&request),
             args: request.arguments.unwrap_or_default(),
         };
-        let talk = RequestChannel::new(&context);
-        match self.0.call(call, &talk).await {
-            CallOutcome::Done(done) => Ok(result(done).into()),
+        let client = RequestChannel::new(&context);
+        match self.0.call(call, &client).await {
+            CallOutcome::Done(done) => Ok(call_result(done).into()),
             CallOutcome::Ask { question, state } => {
-                let request = InputRequest::Elicitation(ElicitRequest::new(form(&question, true)?));
-                let requests = [(QUESTION.to_owned(), request)].into_iter().collect();
+                let request = InputRequest::Elicitation(ElicitRequest::new(elicitation_form(&question, true)?));
+                let requests = [(QUESTION_KEY.to_owned(), request)].into_iter().collect();
                 Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
             }
             CallOutcome::Unknown => {
-                Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None))
+                Err(ErrorData::invalid_params(format!("the tool `{}` does not exist", request.name), None))
             }
         }
     }
 
-    // What is not offered is not there, rather than there and empty.
+    // A method that is not supported is reported as missing, rather than as an empty list.
     async fn list_prompts(
         &self,
         _: Option<PaginatedRequestParams>,
@@ -147,12 +150,16 @@ impl<O: McpService> ServerHandler for ProtocolServer<O> {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = self.0.read(&request.uri, who(&context)).await.map_err(|refusal| missing(&refusal, &request.uri))?;
+        let read = self
+            .0
+            .read(&request.uri, request_caller(&context))
+            .await
+            .map_err(|refusal| resource_error(&refusal, &request.uri))?;
         let contents = match (read.text, read.blob) {
             (Some(text), _) => ResourceContents::text(text, request.uri),
             (None, blob) => ResourceContents::blob(blob.unwrap_or_default(), request.uri),
         };
-        let place = serde_json::from_value::<MetaObject>(read.place).unwrap_or_default();
+        let place = serde_json::from_value::<MetaObject>(read.position).unwrap_or_default();
         Ok(ReadResourceResult::new(vec![contents.with_meta(place)]).into())
     }
 }
@@ -169,10 +176,11 @@ fn tool(spec: &ToolSpec) -> Tool {
     Tool::new(spec.name, spec.description, Arc::new(schema)).with_title(spec.title).with_annotations(hints)
 }
 
-fn result(done: ToolResult) -> CallToolResult {
-    let mut result = match done.failed {
-        true => CallToolResult::structured_error(done.structured),
-        false => CallToolResult::structured(done.structured),
+fn call_result(done: ToolResult) -> CallToolResult {
+    let mut result = if done.failed {
+        CallToolResult::structured_error(done.structured)
+    } else {
+        CallToolResult::structured(done.structured)
     };
     let link =
         |l: super::service::ResourceLink| ContentBlock::resource_link(Resource::new(l.uri, l.name).with_size(l.bytes));
@@ -180,7 +188,7 @@ fn result(done: ToolResult) -> CallToolResult {
     result
 }
 
-fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
+fn resource_error(refusal: &Refusal, uri: &str) -> ErrorData {
     let clean = |text: &str| text_by_shape(text).into_inner();
     let data = Some(json!({"uri": uri, "code": refusal.code, "hint": refusal.hint.as_deref().map(clean)}));
     match refusal.code {
@@ -191,53 +199,50 @@ fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
     }
 }
 
-/// Who came with this request, where it came over HTTP.
-fn who(context: &RequestContext<RoleServer>) -> Option<Caller> {
+/// The caller of this request, if it came over HTTP.
+fn request_caller(context: &RequestContext<RoleServer>) -> Option<Caller> {
     let parts = context.extensions.get::<Parts>()?;
-    parts.extensions.get::<Arc<Caller>>().map(|who| (**who).clone())
+    parts.extensions.get::<Arc<Caller>>().map(|caller| (**caller).clone())
 }
 
-/// What a client says of itself and of one call: untrusted, and on record as such.
+/// What a client reports about itself and a call: untrusted, and recorded as such.
 fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
-    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL / 4).collect::<String>();
+    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(MAX_LABEL_BYTES / 4).collect::<String>();
     let client = context.client_info().map(|c| ("mcp.client", short(format!("{} {}", c.name, c.version))));
     let meta = serde_json::to_value(&context.meta).unwrap_or_default();
     let named = [("claudecode/toolUseId", "tool_use_id"), ("callId", "call_id"), ("traceparent", "traceparent")];
-    let said = named.into_iter().filter_map(|(key, label)| Some((label, short(meta[key].as_str()?.to_owned()))));
-    client.into_iter().chain(said).collect()
+    let reported = named.into_iter().filter_map(|(key, label)| Some((label, short(meta[key].as_str()?.to_owned()))));
+    client.into_iter().chain(reported).collect()
 }
 
-/// The answer that a client has come again with. One who says no to being asked has not answered.
-/// An answer without the state that came with its question is an answer to nothing: it is asked anew.
-fn returned(request: &CallToolRequestParams) -> Option<RetryAnswer> {
+/// The answer that a client returns with. A person who declines the form has not answered. An answer without the state
+/// of its elicitation is ignored, and the person is asked again.
+fn retry_answer(request: &CallToolRequestParams) -> Option<RetryAnswer> {
     let state = request.request_state.as_ref()?;
-    let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION));
+    let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION_KEY));
     let answer = answer.and_then(|value| serde_json::from_value::<ElicitResult>(value.clone()).ok());
-    Some(RetryAnswer { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) })
+    Some(RetryAnswer { state: state.clone(), choice: answer.and_then(|a| parse_choice(&a)) })
 }
 
-fn chosen(answer: &ElicitResult) -> Option<Choice> {
+fn parse_choice(answer: &ElicitResult) -> Option<Choice> {
     match answer.action {
-        ElicitationAction::Accept => answer.content.as_ref()?.get(DECISION)?.as_str()?.parse().ok(),
+        ElicitationAction::Accept => answer.content.as_ref()?.get(DECISION_FIELD)?.as_str()?.parse().ok(),
         _ => None,
     }
 }
 
-/// A flat form with one choice. Clients before 2025-11-25 know no titles in a `oneOf`.
-fn form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
+/// A flat form with one choice. Clients before 2025-11-25 do not support titles in a `oneOf`.
+fn elicitation_form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
     let choices = &question.choices;
     let mut decision = json!({"type": "string", "title": "Decision"});
-    match titled {
-        true => {
-            let one = |c: &Choice| json!({"const": c.as_str(), "title": c.label()});
-            decision["oneOf"] = choices.iter().map(one).collect();
-        }
-        false => {
-            decision["enum"] = choices.iter().map(|c| c.as_str()).collect();
-            decision["enumNames"] = choices.iter().map(|c| c.label()).collect();
-        }
+    if titled {
+        let one = |c: &Choice| json!({"const": c.as_str(), "title": c.label()});
+        decision["oneOf"] = choices.iter().map(one).collect();
+    } else {
+        decision["enum"] = choices.iter().map(|c| c.as_str()).collect();
+        decision["enumNames"] = choices.iter().map(|c| c.label()).collect();
     }
-    let schema = json!({"type": "object", "required": [DECISION], "properties": {DECISION: decision}});
+    let schema = json!({"type": "object", "required": [DECISION_FIELD], "properties": {DECISION_FIELD: decision}});
     let schema: ElicitationSchema =
         serde_json::from_value(schema).map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
     Ok(ElicitRequestParams::FormElicitationParams {
@@ -247,8 +252,8 @@ fn form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, Err
     })
 }
 
-/// A question that the client has before it. Dropped without an answer, it is taken back: somebody else was first, or
-/// nobody waits for it any more.
+/// An elicitation that is shown by the client. Dropping it without an answer cancels it: the approval was answered
+/// elsewhere, or nobody waits for it any more.
 struct OpenElicitation {
     peer: Peer<RoleServer>,
     question: Option<RequestId>,
@@ -259,20 +264,20 @@ impl Drop for OpenElicitation {
         if let Some(question) = self.question.take() {
             let peer = self.peer.clone();
             tokio::spawn(async move {
-                let reason = Some("it was answered elsewhere, or is not waited for any more".to_owned());
+                let reason = Some("the approval was answered elsewhere, or the call has ended".to_owned());
                 let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(question), reason)).await;
             });
         }
     }
 }
 
-/// One request, as somebody who can be spoken to while it lasts.
+/// The channel to the client during one request.
 struct RequestChannel<'a> {
     context: &'a RequestContext<RoleServer>,
     token: Option<ProgressToken>,
-    asks: ElicitationSupport,
+    elicitation: ElicitationSupport,
     titled: bool,
-    lasts: bool,
+    keeps_state: bool,
 }
 
 impl<'a> RequestChannel<'a> {
@@ -280,7 +285,7 @@ impl<'a> RequestChannel<'a> {
         let version = context.protocol_version();
         let since = |v: &ProtocolVersion| version.as_ref().is_some_and(|now| now.as_str() >= v.as_str());
         let can = context.client_capabilities().and_then(|c| c.elicitation);
-        // Neither named is the first of the two, as it was before there were two.
+        // A client that names neither mode supports forms, as before there were two.
         let asked = can.is_some_and(|e| e.form.is_some() || e.url.is_none());
         let asks = match (asked, since(&ProtocolVersion::V_2026_07_28)) {
             (false, _) => ElicitationSupport::No,
@@ -288,9 +293,9 @@ impl<'a> RequestChannel<'a> {
             (true, true) => ElicitationSupport::Again,
         };
         let token = context.meta.get_progress_token();
-        // Over HTTP the newer revision knows no conversation.
+        // Over HTTP the newer revision has no conversations.
         let lasts = context.extensions.get::<Parts>().is_none() || !since(&ProtocolVersion::V_2026_07_28);
-        Self { context, token, asks, titled: since(&ProtocolVersion::V_2025_11_25), lasts }
+        Self { context, token, elicitation: asks, titled: since(&ProtocolVersion::V_2025_11_25), keeps_state: lasts }
     }
 }
 
@@ -301,33 +306,33 @@ impl ClientChannel for RequestChannel<'_> {
 
     async fn progress(&self, done: f64, message: String) {
         if let Some(token) = &self.token {
-            let told = ProgressNotificationParam::new(token.clone(), done).with_message(message);
-            let _ = self.context.peer.notify_progress(told).await;
+            let progress = ProgressNotificationParam::new(token.clone(), done).with_message(message);
+            let _ = self.context.peer.notify_progress(progress).await;
         }
     }
 
-    fn lasts(&self) -> bool {
-        self.lasts
+    fn keeps_state(&self) -> bool {
+        self.keeps_state
     }
 
-    fn asks(&self) -> ElicitationSupport {
-        self.asks
+    fn elicitation_support(&self) -> ElicitationSupport {
+        self.elicitation
     }
 
     async fn ask(&self, question: &Elicitation) -> Option<Choice> {
-        let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(question, self.titled).ok()?));
+        let request = ServerRequest::ElicitRequest(ElicitRequest::new(elicitation_form(question, self.titled).ok()?));
         let options = PeerRequestOptions::no_options();
         let handle = self.context.peer.send_cancellable_request(request, options).await.ok()?;
         let mut put = OpenElicitation { peer: self.context.peer.clone(), question: Some(handle.id.clone()) };
         let answer = handle.await_response().await;
         put.question = None;
         match answer {
-            Ok(ClientResult::ElicitResult(answer)) => chosen(&answer),
+            Ok(ClientResult::ElicitResult(answer)) => parse_choice(&answer),
             _ => None,
         }
     }
 
-    async fn gone(&self) {
+    async fn wait_until_gone(&self) {
         self.context.ct.cancelled().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What is offered to a model, apart from the protocol that carries it.
+//! What the daemon offers to a model, independent of the protocol.
 
 use super::Connections;
 use crate::{
@@ -14,69 +14,69 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What a server of ours does for a client, in our own words: whoever carries it knows nothing of tasks, and this nothing
-/// of the protocol.
+/// An MCP service in the daemon's own terms: the protocol knows nothing about tasks, and the service nothing about the
+/// protocol.
 pub(crate) trait McpService: Send + Sync + 'static {
     /// The tools, always in the same order.
     fn tools(&self) -> impl Iterator<Item = &'static ToolSpec> + Send;
-    fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> impl Future<Output = CallOutcome> + Send;
-    /// Bytes by their address, as [`super::TEMPLATES`] has them.
-    fn read(&self, uri: &str, who: Option<Caller>) -> impl Future<Output = Result<ResourceBytes, Refusal>> + Send;
+    fn call(&self, call: ToolCall, client: &impl ClientChannel) -> impl Future<Output = CallOutcome> + Send;
+    /// Reads a resource by its address, see [`super::TEMPLATES`].
+    fn read(&self, uri: &str, caller: Option<Caller>) -> impl Future<Output = Result<ResourceBytes, Refusal>> + Send;
 }
 
 /// One use of a tool.
 pub(crate) struct ToolCall {
     pub(crate) name: String,
     pub(crate) args: Map<String, Value>,
-    /// Who asks, where the connection does not say it once for all.
-    pub(crate) who: Option<Caller>,
-    /// What the client says of itself and of this call.
+    /// The caller, if the connection does not name it.
+    pub(crate) caller: Option<Caller>,
+    /// What the client reports about itself and this call.
     pub(crate) labels: Vec<(&'static str, String)>,
-    /// What came back to a question, and to which.
-    pub(crate) returned: Option<RetryAnswer>,
+    /// The answer to an earlier elicitation, if this call returns with one.
+    pub(crate) retry: Option<RetryAnswer>,
 }
 
-/// The answer of a client that was asked to come again with one.
+/// The answer of a client that calls again with it.
 pub(crate) struct RetryAnswer {
     pub(crate) state: String,
     pub(crate) choice: Option<Choice>,
 }
 
-/// How a client can be spoken to while it waits.
+/// Talks to the client while it waits.
 pub(crate) trait ClientChannel: Send + Sync {
     fn wants_progress(&self) -> bool;
-    /// Where it stands; the number only grows.
+    /// Reports progress; the number only grows.
     fn progress(&self, done: f64, message: String) -> impl Future<Output = ()> + Send;
-    fn asks(&self) -> ElicitationSupport;
-    /// Whether what is said in one call is known in the next.
-    fn lasts(&self) -> bool;
-    /// What the person at the client answers; none when nobody did.
+    fn elicitation_support(&self) -> ElicitationSupport;
+    /// Whether the connection keeps state between calls.
+    fn keeps_state(&self) -> bool;
+    /// Asks the person at the client; none if nobody answered.
     fn ask(&self, question: &Elicitation) -> impl Future<Output = Option<Choice>> + Send;
     /// Returns when the client does not wait any more.
-    fn gone(&self) -> impl Future<Output = ()> + Send;
+    fn wait_until_gone(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Whether a client can put a question to its person.
+/// Whether a client can ask its person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElicitationSupport {
     No,
-    /// While it waits.
+    /// While the call waits.
     Now,
-    /// By coming again with the answer.
+    /// By calling again with the answer.
     Again,
 }
 
-/// A question for the person at the client, flat as the protocol wants it.
+/// A question for the person at the client, as a flat form.
 #[derive(Debug, Clone)]
 pub(crate) struct Elicitation {
     pub(crate) message: String,
     pub(crate) choices: Vec<Choice>,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 pub(crate) enum CallOutcome {
     Done(ToolResult),
-    /// The client shall put this to its person, and come again with the answer and this.
+    /// The client must ask its person, and call again with the answer and this state.
     Ask {
         question: Elicitation,
         state: String,
@@ -85,7 +85,7 @@ pub(crate) enum CallOutcome {
     Unknown,
 }
 
-/// All that a model sees is in `structured`; clients hide what stands beside it.
+/// The model sees only `structured`; clients hide the rest.
 pub(crate) struct ToolResult {
     pub(crate) structured: Value,
     pub(crate) failed: bool,
@@ -101,83 +101,95 @@ pub(crate) struct ResourceLink {
 /// Bytes of a resource.
 pub(crate) struct ResourceBytes {
     pub(crate) text: Option<String>,
-    /// Base64, when it is not text.
+    /// Base64, if the bytes are not UTF-8.
     pub(crate) blob: Option<String>,
-    /// Where in the whole it stands.
-    pub(crate) place: Value,
+    /// Its position in the whole.
+    pub(crate) position: Value,
 }
 
 /// The operations of the daemon, as tools.
 pub(crate) struct DaemonTools {
     pub(super) ops: Arc<Ops>,
-    /// What connections are known by.
+    /// The state of MCP connections.
     pub(super) connections: Arc<Connections>,
-    /// Whose connection this is, where it is one.
+    /// The caller of this connection, if it has one.
     connected: Option<Caller>,
-    /// Whether the client speaks for whoever sits at it.
-    speaks: bool,
-    /// A session that was opened for a connection that began without one.
-    opened: Mutex<Option<SessionId>>,
-    /// What was asked for here. Only here is its question put, and an answer taken.
-    asked: Mutex<VecDeque<TaskId>>,
+    /// Whether the client may answer for the person who uses it.
+    answers_for_person: bool,
+    /// The session that was opened for a connection without one.
+    opened_session: Mutex<Option<SessionId>>,
+    /// The tasks that this connection requested. Only their approvals may be answered through it.
+    requested_tasks: Mutex<VecDeque<TaskId>>,
 }
 
-/// So many tasks of one connection are remembered as its own.
-const MOST_ASKED: usize = 1024;
+/// How many tasks of one connection are remembered.
+const MAX_REQUESTED_TASKS: usize = 1024;
 
 impl DaemonTools {
-    pub(crate) fn new(ops: Arc<Ops>, connections: Arc<Connections>, connected: Option<Caller>, speaks: bool) -> Self {
-        Self { ops, connections, connected, speaks, opened: Mutex::default(), asked: Mutex::default() }
+    pub(crate) fn new(
+        ops: Arc<Ops>,
+        connections: Arc<Connections>,
+        connected: Option<Caller>,
+        answers_for_person: bool,
+    ) -> Self {
+        Self {
+            ops,
+            connections,
+            connected,
+            answers_for_person,
+            opened_session: Mutex::default(),
+            requested_tasks: Mutex::default(),
+        }
     }
 
-    /// Remembers what was asked for here.
-    pub(super) fn asks_for(&self, task: TaskId) {
-        let mut asked = lock(&self.asked);
+    /// Remembers a task as requested here.
+    pub(super) fn remember_task(&self, task: TaskId) {
+        let mut asked = lock(&self.requested_tasks);
         asked.push_back(task);
-        if asked.len() > MOST_ASKED {
+        if asked.len() > MAX_REQUESTED_TASKS {
             asked.pop_front();
         }
     }
 
-    /// Whether the question of a task may be put to this client.
-    pub(super) fn may_be_asked(&self, task: TaskId) -> bool {
-        self.speaks && lock(&self.asked).contains(&task)
+    /// Whether the approval of a task may be put to this client.
+    pub(super) fn may_ask_about(&self, task: TaskId) -> bool {
+        self.answers_for_person && lock(&self.requested_tasks).contains(&task)
     }
 
-    /// Whether it speaks for anybody at all.
-    pub(super) fn speaks(&self, who: &Caller) -> bool {
-        self.speaks && !who.doubtful
+    /// Whether the client may answer for a person at all.
+    pub(super) fn may_answer_for_person(&self, caller: &Caller) -> bool {
+        self.answers_for_person && !caller.doubtful
     }
 
-    /// The same for another connection.
-    pub(crate) fn apart(&self) -> Self {
-        Self::new(Arc::clone(&self.ops), Arc::clone(&self.connections), self.connected.clone(), self.speaks)
+    /// The same tools for a new connection.
+    pub(crate) fn for_new_connection(&self) -> Self {
+        Self::new(Arc::clone(&self.ops), Arc::clone(&self.connections), self.connected.clone(), self.answers_for_person)
     }
 
-    /// Whoever is connected, or came with this request.
-    pub(super) fn who(&self, came: Option<Caller>) -> Result<Caller, Refusal> {
-        let nobody = || Refusal::new(RefusalCode::Unauthorized, "nobody was recognised");
-        let who = self.connected.clone().or(came).ok_or_else(nobody)?;
-        if !self.ops.still_admits(&who) {
-            return Err(Refusal::new(RefusalCode::Unauthorized, "the token does not hold any more"));
+    /// The connected caller, or the one of this request.
+    pub(super) fn resolve_caller(&self, request_caller: Option<Caller>) -> Result<Caller, Refusal> {
+        let nobody = || Refusal::new(RefusalCode::Unauthorized, "the request has no recognised caller");
+        let caller = self.connected.clone().or(request_caller).ok_or_else(nobody)?;
+        if !self.ops.still_admits(&caller) {
+            return Err(Refusal::new(RefusalCode::Unauthorized, "the token was revoked or has expired"));
         }
-        Ok(who)
+        Ok(caller)
     }
 
-    /// The session that requests of this connection belong to; none is that of their place.
-    pub(super) fn session(&self, who: &Caller) -> Option<SessionId> {
-        match &who.sees {
+    /// The session of this connection's requests; none means the implicit one of their directory.
+    pub(super) fn session(&self, caller: &Caller) -> Option<SessionId> {
+        match &caller.visibility {
             Visibility::Session(own) => Some(*own),
-            Visibility::All | Visibility::Own => *lock(&self.opened),
+            Visibility::All | Visibility::Own => *lock(&self.opened_session),
         }
     }
 
-    pub(super) fn opened(&self, session: SessionId) {
-        *lock(&self.opened) = Some(session);
+    pub(super) fn remember_session(&self, session: SessionId) {
+        *lock(&self.opened_session) = Some(session);
     }
 }
 
-/// What a model is told of a refusal: what to do about it as well.
+/// A refusal as a result for a model, with the hint.
 pub(super) fn refusal_outcome(
     TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal,
 ) -> CallOutcome {

@@ -1,4 +1,4 @@
-//! Approvals: questions that wait for a person, and their answers.
+//! Approvals: requests that wait for a person, and the answers to them.
 
 use super::{ApiResult, Ops};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     calls::AnswerCall,
     case::Case,
     desk::FactsAtLaunch,
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     peer,
     users::with_user_ids,
 };
@@ -19,21 +19,21 @@ use countersign_model::{
 use countersign_store::{InBandAnswers, clock};
 use std::{collections::HashMap, sync::Arc};
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 500;
-/// The most that a person may say with a denial.
+const DEFAULT_PAGE_ITEMS: usize = 100;
+const MAX_PAGE_ITEMS: usize = 500;
+/// The most that a person may write with a denial.
 const MAX_WORDS_BYTES: usize = 4096;
-/// How much of an id must be given: what is not there must not mean the only question that is.
+/// The shortest prefix of an id: an unset variable must not name the only approval there is.
 const MIN_ID_CHARACTERS: usize = "ap_0000".len();
-/// How many questions of one session are shown at once; the others wait until one of them is answered.
+/// How many approvals of one session are shown with a card; the others wait until one is answered.
 const MAX_CARDS_PER_SESSION: usize = 8;
 
 /// The tasks that wait with a card, oldest first, and how many wait without one.
-fn carded(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
+fn tasks_with_card(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
     let mut cards: HashMap<Option<SessionId>, usize> = HashMap::new();
     let (mut with, mut without) = (Vec::new(), 0);
-    for (task, session) in ops.records.ledger(|r| r.waiting_for_a_person(caller.principal))? {
-        if !caller.sees(&ops.records.roster(), caller.principal, session) {
+    for (task, session) in ops.records.read_ledger(|r| r.waiting_for_a_person(caller.principal))? {
+        if !caller.can_see(&ops.records.roster(), caller.principal, session) {
             continue;
         }
         let shown = cards.entry(session).or_default();
@@ -48,23 +48,23 @@ fn carded(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
 }
 
 /// The tasks that wait with a card, oldest first.
-pub(crate) fn with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
-    Ok(carded(ops, caller)?.0)
+pub(crate) fn pending_with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
+    Ok(tasks_with_card(ops, caller)?.0)
 }
 
-/// Those that wait and have a card, oldest first; or all, newest first.
+/// The waiting approvals with a card, oldest first; or all approvals, newest first.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ApprovalQuery) -> ApiResult<ApprovalPage> {
-    caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    caller.require_scope(CredentialScope::Observe)?;
+    let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || page(&ops, &caller, query, limit)).await?
 }
 
 fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiResult<ApprovalPage> {
     let (mut tasks, without_card) = if query.all {
-        (ops.records.ledger(|r| r.asked(caller.principal, query.cursor, limit as u32 + 1))?, 0)
+        (ops.records.read_ledger(|r| r.asked(caller.principal, query.cursor, limit as u32 + 1))?, 0)
     } else {
-        let (mut with, without) = carded(ops, caller)?;
+        let (mut with, without) = tasks_with_card(ops, caller)?;
         with.retain(|task| query.cursor.is_none_or(|cursor| *task > cursor));
         (with, without)
     };
@@ -73,57 +73,57 @@ fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiRe
     let next = tasks.last().copied().filter(|_| more);
     let (mut approvals, all, roster) = (Vec::new(), tasks.len(), ops.records.roster());
     for task in tasks {
-        let approval = of_task(ops, task)?;
-        approvals.extend(approval.filter(|a| caller.sees(&roster, a.principal, a.session_id)));
+        let approval = approval_of_task(ops, task)?;
+        approvals.extend(approval.filter(|a| caller.can_see(&roster, a.principal, a.session_id)));
     }
-    // A caller who does not see everything is not told that there is more of others.
+    // A caller that does not see everything must not learn that others have more.
     let next = next.filter(|_| approvals.len() == all);
     Ok(ApprovalPage { approvals, next, without_card })
 }
 
-/// The approval of a task as it is now, and whether its asker is there.
-pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
+/// The approval of a task as it is now, and whether its requester is still there.
+pub(crate) fn approval_of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
     let approval = Approval::from_task(&ops.records.state(task)?);
     Ok(approval.map(|mut approval| {
         if approval.state == ApprovalState::Waiting {
-            let asker = ops.records.waiting(task).and_then(|w| w.asker);
-            // Where it cannot be told, nobody is said to have gone.
+            let asker = ops.records.waiting_request(task).and_then(|w| w.asker);
+            // If this cannot be determined, the requester counts as waiting.
             approval.asker = asker
-                .map(|p| if peer::is_there(p) == Ok(false) { AskerPresence::Gone } else { AskerPresence::Waiting });
+                .map(|p| if peer::is_running(p) == Ok(false) { AskerPresence::Gone } else { AskerPresence::Waiting });
         }
         approval
     }))
 }
 
-/// One approval, with all that a person should know before answering.
+/// One approval, with its card.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Approval> {
-    caller.may(CredentialScope::Observe)?;
-    let (_, task) = find(ops, caller, id)?;
-    let mut approval = read(ops, task)?;
+    caller.require_scope(CredentialScope::Observe)?;
+    let (_, task) = find_approval(ops, caller, id)?;
+    let mut approval = read_approval(ops, task)?;
     if approval.state == ApprovalState::Waiting && approval.tool == Tool::Shell {
-        approval.card = card(ops, caller, task, &approval.options).await;
+        approval.card = build_card(ops, caller, task, &approval.options).await;
     }
     Ok(approval)
 }
 
-/// What a person should know before answering; none when the world has moved on so far that it cannot be looked at.
-async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice]) -> Option<Card> {
-    let _turn = ops.turn(caller.principal).await;
-    let look = {
+/// The card of an approval; none if its facts cannot be looked up any more.
+async fn build_card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice]) -> Option<Card> {
+    let _turn = ops.acquire_lookup_slot(caller.principal).await;
+    let preparing = {
         let ops = Arc::clone(ops);
         crate::blocking(move || {
-            let kept = ops.records.waiting(task)?;
-            let run_as = ops.users.run_as(kept.uid).ok()?;
-            let mut prepared = facts::prepare(&kept.request, &ops.key, &run_as).ok()?;
-            // What was asked about, not what is there now: a script that has changed since says so.
-            prepared.facts.scripts = kept.facts.scripts;
-            Some((prepared, kept.request))
+            let stored = ops.records.waiting_request(task)?;
+            let run_as = ops.users.run_as(stored.uid).ok()?;
+            let mut prepared = facts::prepare(&stored.request, &ops.key, &run_as).ok()?;
+            // The scripts of the request, not those of now: the card marks a script that has changed.
+            prepared.facts.scripts = stored.facts.scripts;
+            Some((prepared, stored.request))
         })
     };
-    let (prepared, request) = look.await.ok()??;
+    let (prepared, request) = preparing.await.ok()??;
     let requester = Requester::of_task(&ops.records.state(task).ok()?);
     let gate = Arc::clone(&ops.gate);
-    let judged = ops.commit.read(move |register| {
+    let judged = ops.commit.read_register(move |register| {
         let session = requester.session.and_then(|s| register.roster.session(s)).cloned();
         let (now, grants) = (clock::now(), &register.grants);
         let case = Case {
@@ -136,26 +136,26 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
             now,
         };
         let assessment = case.assess();
-        // What it rests on goes along, not everything that was ever granted.
+        // Keep only the grants that the verdict depends on.
         let grants =
             Grants::from_grants(assessment.grants().into_iter().filter_map(|id| grants.get(id).cloned()).collect());
         (request, prepared, session, grants, now, assessment)
     });
     let (request, prepared, session, grants, now, assessment) = judged.await.ok()?;
     let (gate, options) = (Arc::clone(&ops.gate), options.to_vec());
-    let made = crate::blocking(move || {
+    let building = crate::blocking(move || {
         let (prepared, session) = (&prepared, session.as_deref());
         let case =
             Case { request: &request, prepared, settings: &gate, requester: &requester, session, grants: &grants, now };
-        let asked_by = asked_by(requester.credential, session);
-        // Scripts are shown as whom they run as reads them.
+        let asked_by = describe_requester(requester.credential, session);
+        // Scripts are read as the user that the task runs as.
         with_user_ids(prepared.user.as_ref(), || case.card(&asked_by, &options, &assessment)).ok()
     });
-    made.await.ok()?
+    building.await.ok()?
 }
 
-/// Who asks, for whoever is asked.
-fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
+/// The requester, for the card.
+fn describe_requester(kind: CredentialKind, session: Option<&Session>) -> String {
     let who = match (kind, session.map(|s| &s.by)) {
         (CredentialKind::Person, Some(Via::Socket) | None) => "you".to_owned(),
         (CredentialKind::Person, Some(by)) => by.to_string(),
@@ -171,23 +171,23 @@ fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
     }
 }
 
-/// A person's answer. Whatever it saves lets go every request that it covers.
+/// Answers an approval as a person. A saved grant releases every waiting request that it covers.
 pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: AnswerBody) -> ApiResult<Approval> {
-    caller.may(CredentialScope::Approve)?;
+    caller.require_scope(CredentialScope::Approve)?;
     if body.words.as_ref().is_some_and(|w| w.len() > MAX_WORDS_BYTES) {
-        return Err(Refusal::new(RefusalCode::TooLarge, "`words` takes at most 4096 bytes").into());
+        return Err(Refusal::new(RefusalCode::TooLarge, "`words` must have at most 4096 bytes").into());
     }
     if body.words.is_some() && body.choice != Choice::Deny || body.any_arguments && !body.choice.saves() {
-        let refusal =
-            Refusal::new(RefusalCode::BadRequest, "`words` go with `deny`, `any_arguments` with what is saved");
+        let message = "`words` is only for the choice `deny`, `any_arguments` only for a choice that saves a grant";
+        let refusal = Refusal::new(RefusalCode::BadRequest, message);
         return Err(refusal.into());
     }
-    let (approval, task) = find(ops, caller, id)?;
-    commit_answer(ops, task, approval, caller.by(), body).await?;
-    read(ops, task)
+    let (approval, task) = find_approval(ops, caller, id)?;
+    commit_answer(ops, task, approval, caller.as_decider(), body).await?;
+    read_approval(ops, task)
 }
 
-/// An answer that came through the agent's own client. The desk knows what such an answer is worth.
+/// An answer through the agent's own client. The desk limits what such an answer may do.
 pub(crate) async fn answer_in_band(
     ops: &Arc<Ops>,
     task: TaskId,
@@ -196,12 +196,9 @@ pub(crate) async fn answer_in_band(
     via: Via,
 ) -> ApiResult<()> {
     if ops.config.approvals.in_band == InBandAnswers::Off {
-        return Err(Refusal::new(
-            RefusalCode::OptionNotOffered,
-            "nothing is answered through the agent's own client here",
-        )
-        .hint("answer it as a person: csn approvals answer")
-        .into());
+        let message = "this daemon does not accept answers through the agent's own client";
+        let refusal = Refusal::new(RefusalCode::OptionNotOffered, message);
+        return Err(refusal.hint("a person must answer this, for example with csn approvals answer").into());
     }
     let principal = ops.records.state(task)?.request.principal;
     let by = DecidedBy::Person { principal, surface: via, channel: Channel::InBand };
@@ -219,44 +216,44 @@ async fn commit_answer(
     let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
     let (world, prepared) = match choice {
         Choice::Deny => (FactsAtLaunch::Same, None),
-        _ => again(ops, task).await?,
+        _ => prepare_again(ops, task).await?,
     };
     match ops.commit.answer(AnswerCall { task, approval, choice, any_arguments, words, by, world, prepared }).await {
         Ok(()) => Ok(()),
-        Err(refusal) if refusal.code == RefusalCode::AlreadyAnswered => Err(already(ops, task, refusal)),
+        Err(refusal) if refusal.code == RefusalCode::AlreadyAnswered => Err(answered_refusal(ops, task, refusal)),
         Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
     }
 }
 
-async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(Prepared, Request)>)> {
+async fn prepare_again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(PreparedRequest, Request)>)> {
     let ops = Arc::clone(ops);
     Ok(crate::blocking(move || facts::prepare_again(&ops.home, &ops.key, &ops.users, task)).await??)
 }
 
-/// A second answer is told of the first.
-fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
-    let told = match read(ops, task).map(|a| a.state) {
+/// The refusal of a second answer; it names the first.
+fn answered_refusal(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
+    let refusal = match read_approval(ops, task).map(|a| a.state) {
         Ok(ApprovalState::Answered { choice, by, at, .. }) => {
-            Refusal::new(RefusalCode::AlreadyAnswered, format!("already answered `{choice}` by {by} at {at}"))
+            Refusal::new(RefusalCode::AlreadyAnswered, format!("already answered with `{choice}` by {by} at {at}"))
         }
         Ok(ApprovalState::Withdrawn) => Refusal::new(RefusalCode::AlreadyAnswered, "the request was withdrawn"),
         _ => refusal,
     };
-    TaskRefusal::from(told).of_task(task)
+    TaskRefusal::from(refusal).of_task(task)
 }
 
-fn read(ops: &Ops, task: TaskId) -> ApiResult<Approval> {
-    of_task(ops, task)?.ok_or_else(|| unknown(&task.to_string()).into())
+fn read_approval(ops: &Ops, task: TaskId) -> ApiResult<Approval> {
+    approval_of_task(ops, task)?.ok_or_else(|| unknown_approval(&task.to_string()).into())
 }
 
-/// By a whole id, or the beginning of exactly one; one that may not be seen is not there.
-fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId)> {
+/// Finds an approval by its id or an unambiguous prefix. One that the caller may not see does not exist for it.
+fn find_approval(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId)> {
     let whole: Option<ApprovalId> = text.parse().ok();
     let prefix = if text.starts_with("ap_") { text.to_owned() } else { format!("ap_{text}") };
     if prefix.len() < MIN_ID_CHARACTERS {
-        return Err(unknown(text).into());
+        return Err(unknown_approval(text).into());
     }
-    let found = ops.records.ledger(|r| {
+    let found = ops.records.read_ledger(|r| {
         let all = match whole {
             Some(approval) => r.task_of_approval(approval)?.map(|task| (approval, task)).into_iter().collect(),
             None => r.approvals_by_prefix(&prefix, caller.principal)?,
@@ -265,7 +262,7 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
         for (approval, task) in all {
             seen.extend(
                 r.task_owner(task)?
-                    .filter(|(p, s)| caller.sees(&ops.records.roster(), *p, *s))
+                    .filter(|(p, s)| caller.can_see(&ops.records.roster(), *p, *s))
                     .map(|_| (approval, task)),
             );
         }
@@ -273,15 +270,15 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
     })?;
     match found.as_slice() {
         [one] => Ok(*one),
-        [] => Err(unknown(text).into()),
-        _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one approval begins with {prefix}"))
-            .hint("give more characters of the id")
+        [] => Err(unknown_approval(text).into()),
+        _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("several approvals begin with {prefix}"))
+            .hint("use more characters of the id")
             .into()),
     }
 }
 
-fn unknown(text: &str) -> Refusal {
+fn unknown_approval(text: &str) -> Refusal {
     let shown = DisplaySafe::bounded(text, 60);
     Refusal::new(RefusalCode::NotFound, format!("there is no approval {shown}"))
-        .hint("`csn approvals list` shows what waits")
+        .hint("`csn approvals list` shows the pending approvals")
 }

@@ -1,4 +1,4 @@
-//! Recordings: a task as asciicast. Read from the files; nothing is started.
+//! Recordings: a task as asciicast, read from its files. Starts nothing.
 
 use super::{ApiResult, Ops};
 use crate::{caller::Caller, records::OutputChunk};
@@ -12,7 +12,7 @@ use countersign_store::output::StreamGaps;
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
-const LINES: usize = 64 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 
 /// The recording of a task, piece by piece.
 pub(crate) async fn cast(
@@ -21,28 +21,28 @@ pub(crate) async fn cast(
     id: &str,
     query: CastQuery,
 ) -> ApiResult<mpsc::Receiver<io::Result<Bytes>>> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let version = query.version.unwrap_or(Version::V3);
-    let task = ops.records.find(caller, id)?;
-    ops.records.warm(task).await?;
+    let task = ops.records.find_task(caller, id)?;
+    ops.records.load_task(task).await?;
     let state = ops.records.state(task)?;
     if state.expired_at.is_some() {
-        return Err(Refusal::new(RefusalCode::Expired, "what this task wrote was removed")
-            .hint("its decisions and digests stay: csn show")
+        return Err(Refusal::new(RefusalCode::Expired, "the output of this task was removed")
+            .hint("its decisions and digests are kept: csn show")
             .into());
     }
     let (send, receive) = mpsc::channel(2);
     let ops = Arc::clone(ops);
     tokio::task::spawn_blocking(move || {
-        if let Err(e) = record(&ops, &state, version, &send) {
+        if let Err(e) = send_recording(&ops, &state, version, &send) {
             let _ = send.blocking_send(Err(e));
         }
     });
     Ok(receive)
 }
 
-/// Everything that is there, as lines.
-fn record(
+/// Sends the whole recording as lines.
+fn send_recording(
     ops: &Arc<Ops>,
     state: &TaskState,
     version: Version,
@@ -64,7 +64,7 @@ fn record(
         cast
     };
     loop {
-        let lines = ops.records.next(&mut stream, LINES).map_err(io::Error::other)?;
+        let lines = ops.records.read_lines(&mut stream, READ_BYTES).map_err(io::Error::other)?;
         if lines.is_empty() {
             break;
         }
@@ -73,7 +73,7 @@ fn record(
             let record = Record::parse(&line).map_err(io::Error::other)?;
             let (RecordContent::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
             gaps.note(frame);
-            // The size that a terminal begins with comes before anything that it shows.
+            // The initial size of a terminal comes before its output.
             let cast = match (&mut cast, frame) {
                 (Some(cast), _) => cast,
                 (none, Frame::Resized { rows, cols, .. }) => none.insert(begin(*rows, *cols, &mut text)),
@@ -83,10 +83,10 @@ fn record(
                 (none, Frame::Closed { .. }) => none.insert(begin(24, 80, &mut text)),
                 _ => continue,
             };
-            text += &match OutputChunk::of(frame) {
+            text += &match OutputChunk::from_frame(frame) {
                 Some(chunk) => {
                     let dropped = gaps.before(chunk.stream, chunk.offset);
-                    let bytes = ops.records.chunk(state.task_id, chunk, dropped);
+                    let bytes = ops.records.read_chunk(state.task_id, chunk, dropped);
                     cast.output(t_us, chunk.stream, &bytes.map_err(io::Error::other)?)
                 }
                 None => cast.frame(t_us, frame),

@@ -1,10 +1,10 @@
-//! Typing, resizing, signalling, stopping: operations on a task, answered with the number of the record in which they
-//! stand once they have been applied.
+//! Typing, resizing, signalling, stopping: operations on a running task. Each returns the number of the record that
+//! holds it, once it has been applied.
 
 use super::{
     ApiResult, OnceKey, Ops,
-    intake::{MAX_TEXT_BYTES, no_placeholder},
-    screen::CLOSING,
+    intake::{MAX_TEXT_BYTES, placeholder_refusal},
+    screen::SETTLE_TIMEOUT,
 };
 use crate::{caller::Caller, facts};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -16,71 +16,75 @@ use countersign_redact::{Mask, text_bounded};
 use countersign_shim::wire::{ToShim, TypedInput};
 use std::sync::Arc;
 
-/// The most that one call takes.
+/// The most that one call accepts.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
 
-/// What is to be written into a task.
-pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
+/// The input of a call, checked.
+pub(crate) fn parse_input(body: StdinBody) -> Result<TypedInput, Refusal> {
     let bad = |message: &str| {
-        Err(Refusal::new(RefusalCode::BadRequest, message).hint("one of `text`, `chunk_b64`, `keys`, `paste`, `eof`"))
+        Err(Refusal::new(RefusalCode::BadRequest, message)
+            .hint("send one of `text`, `chunk_b64`, `keys`, `paste` or `eof`"))
     };
     let input = match (body.chunk_b64, body.text, body.keys, body.paste, body.eof) {
         (None, Some(text), None, None, eof) => TypedInput::Text { text, eof },
         (Some(chunk), None, None, None, eof) => match STANDARD.decode(chunk.as_bytes()) {
-            Ok(bytes) => bytes_of(bytes, eof),
+            Ok(bytes) => input_from_bytes(bytes, eof),
             Err(e) => return bad(&format!("`chunk_b64`: {e}")),
         },
         (None, None, Some(keys), None, false) => TypedInput::Keys(keys),
         (None, None, None, Some(text), false) => TypedInput::Paste(text),
         (None, None, None, None, true) => TypedInput::Text { text: String::new(), eof: true },
-        (None, None, None, None, false) => return bad("there is nothing to write"),
-        _ => return bad("these do not go together"),
+        (None, None, None, None, false) => return bad("the input is empty"),
+        _ => return bad("these fields cannot be combined"),
     };
     let len = match &input {
-        TypedInput::Text { text, eof } if text.is_empty() && !eof => return bad("there is nothing to write"),
-        TypedInput::Keys(keys) if keys.is_empty() => return bad("there is nothing to write"),
+        TypedInput::Text { text, eof } if text.is_empty() && !eof => return bad("the input is empty"),
+        TypedInput::Keys(keys) if keys.is_empty() => return bad("the input is empty"),
         TypedInput::Text { text, .. } | TypedInput::Paste(text) => {
             if let Some(placeholder) = countersign_redact::placeholder(text) {
-                return Err(no_placeholder(placeholder, "input"));
+                return Err(placeholder_refusal(placeholder, "input"));
             }
             text.len()
         }
         TypedInput::Bytes { bytes, .. } => bytes.len(),
-        // No key takes more.
+        // No key needs more than 8 bytes.
         TypedInput::Keys(keys) => keys.len() * 8,
     };
     if len > MAX_INPUT_BYTES {
-        return Err(Refusal::new(RefusalCode::TooLarge, format!("{len} bytes are more than a call takes"))
-            .hint(format!("send at most {MAX_INPUT_BYTES} bytes at a time")));
+        return Err(Refusal::new(
+            RefusalCode::TooLarge,
+            format!("the input has {len} bytes; the maximum is {MAX_INPUT_BYTES}"),
+        )
+        .hint("send it in several calls"));
     }
     Ok(input)
 }
 
-/// Text where it is text: that is what most input is, and shorter on its way.
-pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
+/// Input as text if it is UTF-8: most input is, and text is shorter in JSON.
+pub(crate) fn input_from_bytes(bytes: Vec<u8>, eof: bool) -> TypedInput {
     match String::from_utf8(bytes) {
         Ok(text) => TypedInput::Text { text, eof },
         Err(e) => TypedInput::Bytes { bytes: e.into_bytes(), eof },
     }
 }
 
-/// Withdraws a task that waits, or stops one that runs.
+/// Withdraws a waiting task, or stops a running one.
 pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<AppliedRecord> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let reason = body.reason.map(|r| text_bounded(&Mask::without_values(), &r, MAX_TEXT_BYTES));
-    let task = ops.records.find_own(caller, id)?;
-    ops.records.warm(task).await?;
-    let seq = stop(ops, task, caller.actor(), reason, KilledWhy::Cancel).await?;
+    let task = ops.records.find_controlled_task(caller, id)?;
+    ops.records.load_task(task).await?;
+    let seq = stop_task(ops, task, caller.actor(), reason, KilledWhy::Cancel).await?;
     Ok(AppliedRecord { seq })
 }
 
-/// Takes a task back that has not been launched.
-pub(crate) async fn withdraw(ops: &Arc<Ops>, task: TaskId, by: Text) -> ApiResult<()> {
+/// Withdraws a task that has not been launched.
+pub(crate) async fn withdraw_task(ops: &Arc<Ops>, task: TaskId, by: Text) -> ApiResult<()> {
     Ok(ops.commit.withdraw(task, by).await?)
 }
 
-/// Withdraws a task that waits, stops one that runs; the number of the record in which that stands.
-pub(crate) async fn stop(
+/// Withdraws a waiting task or stops a running one; returns the number of the record.
+pub(crate) async fn stop_task(
     ops: &Arc<Ops>,
     task: TaskId,
     by: Text,
@@ -88,9 +92,9 @@ pub(crate) async fn stop(
     why: KilledWhy,
 ) -> ApiResult<u64> {
     loop {
-        if open(ops, task)?.status == Status::Queued {
-            match withdraw(ops, task, by.clone()).await.map_err(|refused: TaskRefusal| refused.refusal) {
-                // It was launched a moment ago: then it is cancelled.
+        if open_task(ops, task)?.status == Status::Queued {
+            match withdraw_task(ops, task, by.clone()).await.map_err(|refused: TaskRefusal| refused.refusal) {
+                // It was launched meanwhile: then it is stopped.
                 Err(refusal) if refusal.code == RefusalCode::TaskStarted => {}
                 withdrawn => {
                     withdrawn?;
@@ -98,15 +102,18 @@ pub(crate) async fn stop(
                 }
             }
         }
-        let state = open(ops, task)?;
+        let state = open_task(ops, task)?;
         if state.observed() {
-            return Err(Refusal::new(RefusalCode::WrongMode, "its agent runs it: the house only looks on")
-                .hint("stop it in the agent")
-                .into());
+            return Err(Refusal::new(
+                RefusalCode::WrongMode,
+                "the agent runs this command itself; Countersign only records it",
+            )
+            .hint("stop the command in the agent")
+            .into());
         }
         if state.status == Status::Running {
             let cancel = move |re| ToShim::Cancel { re, by, reason, why };
-            return send(ops, task, cancel).await;
+            return send_to_shim(ops, task, cancel).await;
         }
     }
 }
@@ -119,7 +126,7 @@ pub(crate) async fn signal(
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AppliedRecord> {
     let by = caller.actor();
-    operate(ops, caller, id, "signal", once, move |re, key| ToShim::Signal { re, signal, by, key }).await
+    apply(ops, caller, id, "signal", once, move |re, key| ToShim::Signal { re, signal, by, key }).await
 }
 
 pub(crate) async fn stdin(
@@ -129,8 +136,8 @@ pub(crate) async fn stdin(
     body: StdinBody,
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AppliedRecord> {
-    let (input, by) = (input(body)?, caller.actor());
-    operate(ops, caller, id, "stdin", once, move |re, key| ToShim::Input { re, input, by, key }).await
+    let (input, by) = (parse_input(body)?, caller.actor());
+    apply(ops, caller, id, "stdin", once, move |re, key| ToShim::Input { re, input, by, key }).await
 }
 
 pub(crate) async fn resize(
@@ -140,13 +147,13 @@ pub(crate) async fn resize(
     ResizeBody { rows, cols }: ResizeBody,
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AppliedRecord> {
-    facts::terminal_size(rows, cols)?;
+    facts::check_terminal_size(rows, cols)?;
     let by = caller.actor();
-    operate(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
+    apply(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
 }
 
-/// Asks the shim of a task that runs and that the caller may type into.
-async fn operate(
+/// Sends a request to the shim of a running task that the caller controls.
+async fn apply(
     ops: &Arc<Ops>,
     caller: &Caller,
     id: &str,
@@ -154,23 +161,28 @@ async fn operate(
     once: Option<OnceKey<'_>>,
     request: impl FnOnce(u64, Option<Idempotency>) -> ToShim + Send + 'static,
 ) -> ApiResult<AppliedRecord> {
-    caller.may(CredentialScope::Run)?;
-    let task = ops.records.find_own(caller, id)?;
-    ops.records.warm(task).await?;
-    if open(ops, task)?.status == Status::Queued {
-        let refusal = Refusal::new(RefusalCode::TaskOver, "the task has not started").hint("`csn cancel` withdraws it");
+    caller.require_scope(CredentialScope::Run)?;
+    let task = ops.records.find_controlled_task(caller, id)?;
+    ops.records.load_task(task).await?;
+    if open_task(ops, task)?.status == Status::Queued {
+        let refusal =
+            Refusal::new(RefusalCode::TaskOver, "the task has not started").hint("to withdraw it: csn cancel");
         return Err(TaskRefusal::from(refusal).of_task(task));
     }
     let key = once.map(|once| once.digest(ops, caller, &format!("{operation} {task}"))).transpose()?;
-    Ok(AppliedRecord { seq: send(ops, task, move |re| request(re, key)).await? })
+    Ok(AppliedRecord { seq: send_to_shim(ops, task, move |re| request(re, key)).await? })
 }
 
-/// Asks the shim. One that cannot be reached may just be closing: then the task is over, and that is the answer.
-async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim + Send + 'static) -> ApiResult<u64> {
-    match ops.registry.operate(task, request).await {
+/// Sends a request to the shim. If the shim cannot be reached, the task may be ending: then that is the reply.
+async fn send_to_shim(
+    ops: &Arc<Ops>,
+    task: TaskId,
+    request: impl FnOnce(u64) -> ToShim + Send + 'static,
+) -> ApiResult<u64> {
+    match ops.registry.apply(task, request).await {
         Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
-            ops.records.wait_for(task, CLOSING).await?;
-            open(ops, task)?;
+            ops.records.wait_for(task, SETTLE_TIMEOUT).await?;
+            open_task(ops, task)?;
             Err(refusal.into())
         }
         Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
@@ -178,13 +190,13 @@ async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim 
     }
 }
 
-/// A task that has not settled.
-fn open(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
+/// The state of a task that has not settled.
+fn open_task(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
     let state = ops.records.state(task)?;
     match state.outcome() {
         None => Ok(state),
         Some(outcome) => {
-            Err(TaskRefusal::from(Refusal::new(RefusalCode::TaskOver, format!("the task is over: {outcome}")))
+            Err(TaskRefusal::from(Refusal::new(RefusalCode::TaskOver, format!("the task has ended: {outcome}")))
                 .of_task(task))
         }
     }

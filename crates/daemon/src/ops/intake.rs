@@ -1,11 +1,11 @@
-//! Asking: a request becomes a task, or is refused. Reading and looking happen here, before the desk decides.
+//! Intake: a request becomes a task or is refused. It is read and prepared here, before the desk decides.
 
 use super::{ApiResult, OnceKey, Ops, output, sessions};
 use crate::{
     caller::Caller,
     calls::{AskCall, AskOutcome},
     case,
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     question::CleanTexts,
     users::with_user_ids,
 };
@@ -19,39 +19,39 @@ use countersign_redact::{text, text_bounded};
 use countersign_store::clock;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-/// How long an answer may be waited for.
+/// How long a caller may wait for a task.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// Titles, rationales and reasons are bounded; commands are not.
+/// The maximum for titles, rationales and reasons; commands have none.
 pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 const MAX_LABELS: usize = 16;
 const MAX_LABEL_BYTES: usize = 256;
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) struct AskedTask {
     pub(crate) answer: AskResponse,
-    /// The same request came before, under the same key: this is its task.
+    /// The request repeats an earlier one with the same key; this is its task.
     pub(crate) replayed: bool,
 }
 
-/// Asks for a command. With `wait_ms` the answer waits for the task's end, and holds its output. A denial names its task.
+/// Requests a command. With `wait_ms` the reply waits for the task's end and holds its output. A denial names its task.
 pub(crate) async fn ask(
     ops: &Arc<Ops>,
     caller: &Caller,
     mut request: Request,
     once: Option<OnceKey<'_>>,
 ) -> ApiResult<AskedTask> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let idempotency = once.map(|once| once.digest(ops, caller, "POST /tasks")).transpose()?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(MAX_WAIT));
-    let asking = considered(ops, caller, request, idempotency).await?;
+    let asking = prepare(ops, caller, request, idempotency).await?;
     let asked = commit_ask(ops, asking).await?;
-    if asked.state.is_none() && ops.records.find(caller, &asked.task.to_string()).is_err() {
-        let refusal = Refusal::new(RefusalCode::IdempotencyConflict, "somebody else has used this Idempotency-Key");
+    if asked.state.is_none() && ops.records.find_task(caller, &asked.task.to_string()).is_err() {
+        let refusal = Refusal::new(RefusalCode::IdempotencyConflict, "this Idempotency-Key was used by another caller");
         return Err(refusal.hint("use a new key for a new request").into());
     }
     let replayed = asked.state.is_none() && !asked.joined;
     if let Some(state) = &asked.state {
-        ops.records.begin(state);
+        ops.records.cache_new_task(state);
     }
     let task = match (wait, asked.state) {
         (Some(wait), _) => ops.records.wait_for(asked.task, wait).await?,
@@ -59,17 +59,17 @@ pub(crate) async fn ask(
         (None, None) => ops.records.state(asked.task)?,
     };
     if let (true, Some(Outcome::Denied { reason })) = (replayed, task.outcome()) {
-        return Err(denied_before(reason).of_task(asked.task));
+        return Err(replayed_denial(reason).of_task(asked.task));
     }
-    let output = if wait.is_some() && task.settled() { Some(output::bounded(ops, &task)?) } else { None };
+    let output = if wait.is_some() && task.settled() { Some(output::bounded_output(ops, &task)?) } else { None };
     Ok(AskedTask { answer: AskResponse { task, output }, replayed })
 }
 
-/// What the gate would do with a request, with everything that is granted now; nothing is recorded or run.
+/// The verdict that a request would get now. Records and runs nothing.
 pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> ApiResult<CheckResponse> {
-    caller.may(CredentialScope::Observe)?;
-    let asking = considered(ops, caller, request, None).await?;
-    let (_, assessment) = judged(ops, asking).await?;
+    caller.require_scope(CredentialScope::Observe)?;
+    let asking = prepare(ops, caller, request, None).await?;
+    let (_, assessment) = judge(ops, asking).await?;
     let refusal = match &assessment.verdict {
         Verdict::Deny(refusal) => Some(refusal.clone()),
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
@@ -83,20 +83,20 @@ pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> 
     })
 }
 
-/// What the gate says of it at this moment, with all that is granted.
-pub(super) async fn judged(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Box<AskCall>, Assessment)> {
+/// Judges a request with the grants of this moment.
+pub(super) async fn judge(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Box<AskCall>, Assessment)> {
     let gate = Arc::clone(&ops.gate);
-    let judged = ops.commit.read(move |register| {
+    let judged = ops.commit.read_register(move |register| {
         let session = asking.requester.session.and_then(|s| register.roster.session(s)).map(|s| &**s);
         let session = session.or(asking.opens.as_deref());
         let assessment = asking.case(&gate, session, &register.grants, clock::now()).assess();
-        asking.note(&assessment);
+        asking.record_verdict(&assessment);
         (Box::new(asking), assessment)
     });
     Ok(judged.await?)
 }
 
-/// Puts a request to the commit loop. A denial is a problem that names its task.
+/// Sends a request to the commit loop. A denial is an error that names its task.
 pub(crate) async fn commit_ask(ops: &Ops, asking: AskCall) -> ApiResult<AskOutcome> {
     let asked = ops.commit.ask(asking).await?;
     match asked.denied {
@@ -105,24 +105,24 @@ pub(crate) async fn commit_ask(ops: &Ops, asking: AskCall) -> ApiResult<AskOutco
     }
 }
 
-/// The answer to a request that was denied when it first came.
-fn denied_before(reason: &DenialReason) -> TaskRefusal {
-    Refusal::new(reason.code(), format!("denied before, under the same Idempotency-Key: {reason}")).into()
+/// The reply to a repeated request that was denied.
+fn replayed_denial(reason: &DenialReason) -> TaskRefusal {
+    Refusal::new(reason.code(), format!("a request with the same Idempotency-Key was denied: {reason}")).into()
 }
 
-/// Reads and looks when it is its principal's turn, on a thread where that may take its time.
-pub(crate) async fn considered(
+/// Prepares a request on a blocking thread, once its principal has a slot for that.
+pub(crate) async fn prepare(
     ops: &Arc<Ops>,
     caller: &Caller,
     request: Request,
     idempotency: Option<Idempotency>,
 ) -> ApiResult<AskCall> {
-    let _turn = ops.turn(caller.principal).await;
+    let _turn = ops.acquire_lookup_slot(caller.principal).await;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || prepare_request(&ops, &caller, request, idempotency)).await?
 }
 
-/// Reads and looks: everything before the desk.
+/// Reads and prepares a request: everything before the desk.
 fn prepare_request(
     ops: &Ops,
     caller: &Caller,
@@ -131,11 +131,11 @@ fn prepare_request(
 ) -> ApiResult<AskCall> {
     tools::check_requestable(request.tool)?;
     refuse_placeholders(&request)?;
-    bound_labels(&request.labels)?;
+    check_labels(&request.labels)?;
     if caller.kind == CredentialKind::Agent && request.mode == Mode::Pty && request.rationale.is_none() {
         return Err(Refusal::new(
             RefusalCode::BadRequest,
-            "`rationale` is missing: an agent says why it needs a terminal",
+            "`rationale` is missing: an agent must say why it needs a terminal",
         )
         .into());
     }
@@ -143,26 +143,26 @@ fn prepare_request(
     if caller.kind == CredentialKind::Agent
         && let (Some(home), true) = (run_as.base.get("HOME"), request.args.inherit.contains_key("HOME"))
     {
-        // What is judged by whose home it is, is judged by whom it runs as.
+        // The home that an agent names does not count: the request is judged by the user that it runs as.
         request.args.inherit.insert("HOME".to_owned(), home.clone());
     }
-    let session = sessions::of_request(ops, caller, &mut request)?;
-    work_beside_the_file(&mut request);
-    facts::bound(&mut request, &ops.config, caller.kind)?;
+    let session = sessions::session_of_request(ops, caller, &mut request)?;
+    default_to_file_directory(&mut request);
+    facts::apply_limits(&mut request, &ops.config, caller.kind)?;
     let prepared = facts::prepare(&request, &ops.key, &run_as)?;
     let (session, opens) = match session {
         Some(session) => (session, None),
         None => {
-            let (session, new) = sessions::implicit(ops, caller, &prepared.facts);
+            let (session, new) = sessions::implicit_session(ops, caller, &prepared.facts);
             (Arc::clone(&session), new.then(|| Box::new((*session).clone())))
         }
     };
     request.session_id = Some(session.id);
-    asking(ops, caller, request, prepared, &session, opens, idempotency)
+    build_ask_call(ops, caller, request, prepared, &session, opens, idempotency)
 }
 
-/// A file tool with an absolute path needs no other directory than that of its file.
-fn work_beside_the_file(request: &mut Request) {
+/// A file tool with an absolute path works in the directory of its file, unless the request names another.
+fn default_to_file_directory(request: &mut Request) {
     let args = &mut request.args;
     if request.tool.is_builtin() && args.cwd.is_none() {
         let file = args.path.as_deref().map(Path::new).filter(|path| path.is_absolute());
@@ -170,59 +170,60 @@ fn work_beside_the_file(request: &mut Request) {
     }
 }
 
-/// Labels are few and short, and their names are plain.
-fn bound_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+/// Labels must be few and short, with plain names.
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/".contains(&b);
     let bad = labels.len() > MAX_LABELS
         || labels.iter().any(|(name, value)| {
             let secret = || countersign_redact::text_by_shape(name).as_str() != name;
             name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || value.len() > MAX_LABEL_BYTES || secret()
         });
-    match bad {
-        false => Ok(()),
-        true => Err(Refusal::new(
-            RefusalCode::BadRequest,
-            format!(
-                "`labels` are at most {MAX_LABELS}, each a plain name of up to 64 and a text of up to {MAX_LABEL_BYTES} characters"
-            ),
-        )),
+    if !bad {
+        return Ok(());
     }
+    let message = format!(
+        "`labels` may have at most {MAX_LABELS} entries, with plain names of up to 64 and values of up to {MAX_LABEL_BYTES} bytes"
+    );
+    Err(Refusal::new(RefusalCode::BadRequest, message))
 }
 
-/// What a request wants run or given to what runs.
-fn secret_sources(request: &Request) -> impl Iterator<Item = &str> {
+/// The texts of a request that are run or passed to what runs.
+fn executed_texts(request: &Request) -> impl Iterator<Item = &str> {
     let args = &request.args;
     args.command.iter().chain(args.argv.iter().flatten()).chain(args.env.values()).map(String::as_str)
 }
 
-/// Placeholders are for reading. Only `edit_file` can put back what one stands for: where `old` has it too.
+/// Placeholders are only for reading. `edit_file` alone can restore their secrets, if `old` contains them too.
 fn refuse_placeholders(request: &Request) -> Result<(), Refusal> {
-    if let Some(placeholder) = secret_sources(request).find_map(countersign_redact::placeholder) {
-        return Err(no_placeholder(placeholder, "a command"));
+    if let Some(placeholder) = executed_texts(request).find_map(countersign_redact::placeholder) {
+        return Err(placeholder_refusal(placeholder, "a command"));
     }
     let args = &request.args;
     if let Some(placeholder) = args.content.as_deref().and_then(countersign_redact::placeholder) {
-        return Err(no_placeholder(placeholder, "a file"));
+        return Err(placeholder_refusal(placeholder, "a file"));
     }
     let (old, new) = (args.old.as_deref().unwrap_or_default(), args.new.as_deref().unwrap_or_default());
     match countersign_redact::placeholders(new).find(|p| !old.contains(p)) {
-        Some(placeholder) => Err(no_placeholder(placeholder, "`new` unless `old` has it too")),
+        Some(placeholder) => Err(placeholder_refusal(placeholder, "`new`, unless `old` contains it too")),
         None => Ok(()),
     }
 }
 
-/// A placeholder stands for something that this house knows and whoever asks does not: passed on, it would be garbage.
-pub(crate) fn no_placeholder(placeholder: &str, place: &str) -> Refusal {
-    Refusal::new(RefusalCode::PlaceholderInText, format!("{placeholder} stands for a secret and cannot be used in {place}"))
-        .hint("leave the secret where it is: use a variable or a file that holds it, or edit_file, which keeps what it stands for")
+/// A placeholder stands for a secret that only the daemon knows: a command would get the placeholder itself.
+pub(crate) fn placeholder_refusal(placeholder: &str, place: &str) -> Refusal {
+    Refusal::new(
+        RefusalCode::PlaceholderInText,
+        format!("{placeholder} stands for a redacted secret and cannot be used in {place}"),
+    )
+    .hint("do not copy the secret: use a variable or a file that holds it, or edit_file, which restores it")
 }
 
-/// A request with everything that is said about it clean.
-pub(crate) fn asking(
+/// A request with all its texts redacted.
+pub(crate) fn build_ask_call(
     ops: &Ops,
     caller: &Caller,
     request: Request,
-    prepared: Prepared,
+    prepared: PreparedRequest,
     session: &Session,
     opens: Option<Box<Session>>,
     idempotency: Option<Idempotency>,
@@ -232,9 +233,9 @@ pub(crate) fn asking(
     let refused = wider.then(|| {
         Refusal::new(
             RefusalCode::ProfileWider,
-            "an agent cannot choose a profile that asks less than the configured one",
+            "an agent cannot choose a profile that asks for fewer approvals than the configured one",
         )
-        .hint("leave `profile` out, or let a person run it")
+        .hint("leave out `profile`, or have a person run it")
     });
     let requester = Requester {
         principal: caller.principal,
@@ -246,32 +247,34 @@ pub(crate) fn asking(
     };
     let refused = refused.or_else(|| {
         let public = requester.audience == Audience::Public && (request.mode == Mode::Pty || request.background);
-        public.then(|| Refusal::new(RefusalCode::NotForAudience, "strangers get no terminal and no background"))
+        public.then(|| {
+            Refusal::new(RefusalCode::NotForAudience, "a public session cannot use a terminal or background tasks")
+        })
     });
     let workspace = match request.workspace.as_deref() {
         Some(path) => {
             let user = prepared.user.as_ref();
-            Some(with_user_ids(user, || crate::receipts::publish::workspace(path, user))??)
+            Some(with_user_ids(user, || crate::receipts::publish::resolve_workspace(path, user))??)
         }
         None => None,
     };
     let mask = case::mask(&ops.key, &prepared);
     let clean = |raw: &str| text_bounded(&mask, raw, MAX_TEXT_BYTES);
-    // Whole, however long: what a person approves is all there is.
+    // Complete, however long: a person must see everything that they approve.
     let whole = |raw: &str| text(&mask, raw);
     let display = match (&request.args.command, &request.args.argv) {
         (Some(text), _) => whole(text),
         (None, Some(argv)) => whole(&argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
-        (None, None) if request.tool.is_builtin() => whole(&work(&request)),
+        (None, None) if request.tool.is_builtin() => whole(&describe_file_work(&request)),
         (None, None) => whole(&format!("Let this session read {}?", prepared.facts.cwd.resolved)),
     };
-    let texts = CleanTexts::of(&request, &prepared, &mask, &display);
-    let moves = request.tool == Tool::SetWorkingDirectory;
+    let texts = CleanTexts::from_request(&request, &prepared, &mask, &display);
+    let sets_directory = request.tool == Tool::SetWorkingDirectory;
     let planned = Decision::Planned {
         plan_digest: prepared.plan_digest,
         display,
-        // Of a command, the judgement tells which verbs matter.
-        verb: Text::from_static(if moves { Tool::SetWorkingDirectory.as_str() } else { "" }),
+        // For a command, the verdict shows which verbs matter.
+        verb: Text::from_static(if sets_directory { Tool::SetWorkingDirectory.as_str() } else { "" }),
         cwd: clean(&prepared.facts.cwd.resolved),
         mode: request.mode,
         tool: request.tool,
@@ -294,8 +297,8 @@ pub(crate) fn asking(
     Ok(AskCall { request, prepared, planned, requester, opens, texts, refused, asker, idempotency, judged: None })
 }
 
-/// What a file tool would do, for people: what goes and what comes, line by line.
-fn work(request: &Request) -> String {
+/// The work of a file tool, for people: removed and added lines.
+fn describe_file_work(request: &Request) -> String {
     let args = &request.args;
     let path = quoted(args.path.as_deref().unwrap_or_default());
     let mut out = format!("{} {path}", request.tool.as_str());
@@ -303,13 +306,13 @@ fn work(request: &Request) -> String {
         out += &format!(" from line {first}");
     }
     if let Some(count) = args.line_count {
-        out += &format!(", {count} lines");
+        out += &if count == 1 { ", 1 line".to_owned() } else { format!(", {count} lines") };
     }
     if args.all {
-        out += " (wherever it stands)";
+        out += " (every occurrence)";
     }
     let parts = [('-', &args.old), ('+', &args.new), ('+', &args.content)];
-    // What differs only in how lines end must be seen to differ.
+    // Show line ends if they differ.
     let ends = parts.iter().any(|(_, t)| t.as_ref().is_some_and(|t| t.contains('\r')))
         || args.old.as_ref().map(|t| t.ends_with('\n')) != args.new.as_ref().map(|t| t.ends_with('\n'));
     for (mark, text) in parts {

@@ -1,5 +1,5 @@
-//! What can be asked of the daemon, as plain typed functions: each takes [`Ops`] and the caller, and checks the
-//! caller's scope itself. Surfaces translate; they never decide or remember.
+//! The operations of the daemon, as plain typed functions: each takes [`Ops`] and the caller, and checks the caller's
+//! scope itself. Surfaces only translate; they never decide and keep no state.
 
 pub(crate) mod answers;
 pub(crate) mod cast;
@@ -49,52 +49,52 @@ use std::{
 use tickets::Tickets;
 use tokio::sync::{Notify, watch};
 
-/// What an operation answers.
+/// The result of an operation.
 pub(crate) type ApiResult<T> = Result<T, TaskRefusal>;
 
 /// Concurrent fact look-ups per principal; there are four times as many threads for them.
 const MAX_LOOKUPS_PER_PRINCIPAL: usize = 8;
 
-/// What every surface needs.
+/// Everything that the operations need.
 pub(crate) struct Ops {
     pub(crate) home: Home,
     pub(crate) key: HomeKey,
     pub(crate) config: Config,
     pub(crate) gate: Arc<GateSettings>,
     pub(crate) users: Users,
-    /// Where it listens.
+    /// The path of the socket that the daemon listens on.
     pub(crate) socket: PathBuf,
     pub(crate) records: Arc<Records>,
     pub(crate) registry: Arc<ShimRegistry>,
     pub(crate) commit: CommitHandle,
-    /// Sessions and credentials, as far as they are written.
+    /// Sessions and credentials, as of the last commit.
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    /// How many decisions there are.
-    pub(crate) head: watch::Receiver<i64>,
-    /// The ledger cannot be used, for this reason: nothing is decided, what is on the disk can be read.
+    /// The number of decisions in the ledger.
+    pub(crate) decision_count: watch::Receiver<i64>,
+    /// Why the ledger cannot be used, if so: then nothing is decided, and the records can only be read.
     pub(crate) reading_only: Arc<ReadOnlyState>,
-    /// Where the house listens on loopback, if it does.
+    /// The loopback address that the daemon listens on, if any.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<DaemonState>,
-    /// Held by whoever tidies up: one at a time.
-    pub(crate) tidying: tokio::sync::Mutex<()>,
-    /// How many requests of each principal are looked at at once.
-    pub(crate) turns: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
-    /// Who makes out receipts, and whether that works.
+    /// Held during retention: one run at a time.
+    pub(crate) retention_lock: tokio::sync::Mutex<()>,
+    /// Limits the concurrent fact look-ups of each principal.
+    pub(crate) lookup_slots: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
+    /// The sealer, and its state.
     pub(crate) sealer: SealerHandle,
     pub(crate) sealing: watch::Receiver<SealingState>,
-    /// Why the house is in its state, and how its going down has gone so far.
+    /// Why the daemon is in its state, and the steps of its shutdown so far.
     pub(crate) reason: watch::Sender<Option<Text>>,
-    pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
+    pub(crate) shutdown_steps: watch::Sender<Vec<ShutdownStep>>,
     pub(crate) stop: Notify,
     pub(crate) stop_tasks: AtomicBool,
     pub(crate) started_at: Timestamp,
-    pub(crate) recognised: KnownPeople,
+    pub(crate) known_people: KnownPeople,
     pub(crate) tickets: Tickets,
     pub(crate) descriptors: Arc<DescriptorReserve>,
 }
 
-/// What the operations work with, wired at the start.
+/// Everything that [`Ops`] is made from.
 pub(crate) struct OpsParts {
     pub(crate) home: Home,
     pub(crate) config: Config,
@@ -105,7 +105,7 @@ pub(crate) struct OpsParts {
     pub(crate) registry: Arc<ShimRegistry>,
     pub(crate) commit: CommitHandle,
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    pub(crate) head: watch::Receiver<i64>,
+    pub(crate) decision_count: watch::Receiver<i64>,
     pub(crate) reading_only: Arc<ReadOnlyState>,
     pub(crate) sealer: SealerHandle,
     pub(crate) sealing: watch::Receiver<SealingState>,
@@ -113,7 +113,8 @@ pub(crate) struct OpsParts {
 
 impl Ops {
     pub(crate) fn new(parts: OpsParts) -> Self {
-        let OpsParts { home, config, gate, users, socket, records, registry, commit, roster, head, .. } = parts;
+        let OpsParts { home, config, gate, users, socket, records, registry, commit, roster, decision_count, .. } =
+            parts;
         Self {
             key: gate.key.clone(),
             stop_tasks: AtomicBool::new(config.shutdown.tasks == TasksAtStop::Stop),
@@ -126,47 +127,51 @@ impl Ops {
             registry,
             commit,
             roster,
-            head,
+            decision_count,
             reading_only: parts.reading_only,
             sealer: parts.sealer,
             sealing: parts.sealing,
             tcp: tokio::sync::Mutex::default(),
             state: watch::Sender::new(DaemonState::Boot),
-            tidying: tokio::sync::Mutex::new(()),
-            turns: std::sync::Mutex::default(),
+            retention_lock: tokio::sync::Mutex::new(()),
+            lookup_slots: std::sync::Mutex::default(),
             reason: watch::Sender::new(None),
-            last_steps: watch::Sender::new(Vec::new()),
+            shutdown_steps: watch::Sender::new(Vec::new()),
             stop: Notify::new(),
             started_at: clock::now(),
-            recognised: KnownPeople::default(),
+            known_people: KnownPeople::default(),
             tickets: Tickets::default(),
             descriptors: DescriptorReserve::reserve(),
         }
     }
 
-    pub(crate) fn enter(&self, state: DaemonState, reason: Option<Text>) {
-        service::state(state);
+    /// Changes the daemon's state, reports it and records it.
+    pub(crate) fn enter_state(&self, state: DaemonState, reason: Option<Text>) {
+        service::notify_state(state);
         self.state.send_replace(state);
         self.reason.send_replace(reason.clone());
-        let boot = (state == DaemonState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
-        self.commit.send_event(DeskEvent::House { state, reason, boot });
+        let boot = (state == DaemonState::Boot).then(recovery::boot_id).flatten().map(|b| text_by_shape(&b));
+        self.commit.send_event(DeskEvent::DaemonState { state, reason, boot });
     }
 
-    /// Whether a caller whose connection goes on may still be served: its token may have been revoked, or have expired.
+    /// Whether the caller of an open connection may still be served: its token may have been revoked or have expired.
     pub(crate) fn still_admits(&self, caller: &Caller) -> bool {
-        caller.still_holds(&self.roster.borrow(), clock::now())
+        caller.is_still_valid(&self.roster.borrow(), clock::now())
     }
 
-    /// The eyes of a principal.
+    /// The user that a principal runs as.
     pub(crate) fn run_as(&self, principal: PrincipalId) -> Result<RunAs, Refusal> {
         let uid = self.roster.borrow().uid(principal);
         self.users.run_as(uid)
     }
 
-    /// One's turn to have the world looked at: nobody takes all of those who look.
-    pub(crate) async fn turn(&self, principal: PrincipalId) -> Option<tokio::sync::OwnedSemaphorePermit> {
+    /// Waits for a slot to look up facts, so that no principal takes all of them.
+    pub(crate) async fn acquire_lookup_slot(
+        &self,
+        principal: PrincipalId,
+    ) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let turns = {
-            let mut turns = crate::lock(&self.turns);
+            let mut turns = crate::lock(&self.lookup_slots);
             Arc::clone(
                 turns
                     .entry(principal)
@@ -176,24 +181,24 @@ impl Ops {
         turns.acquire_owned().await.ok()
     }
 
-    /// Enters a user of the machine as a principal, unless they are one.
-    pub(crate) async fn welcome(&self, user: TaskUser) -> Result<(), Refusal> {
-        let wish = RegisterCommand::Welcome { uid: user.uid, name: text_by_shape(&user.name) };
-        self.commit.register(wish).await.map(drop)
+    /// Adds a user of the machine as a principal, if it is none yet.
+    pub(crate) async fn add_user(&self, user: TaskUser) -> Result<(), Refusal> {
+        let command = RegisterCommand::AddUser { uid: user.uid, name: text_by_shape(&user.name) };
+        self.commit.register(command).await.map(drop)
     }
 
-    /// Waits, but not for ever, until what has settled has its receipt.
-    pub(crate) async fn sealed_so_far(&self, patience: Duration) {
-        let _ = tokio::time::timeout(patience, self.sealer.barrier()).await;
+    /// Waits for at most this time until every settled task has its receipt.
+    pub(crate) async fn wait_for_receipts(&self, timeout: Duration) {
+        let _ = tokio::time::timeout(timeout, self.sealer.barrier()).await;
     }
 
-    /// Waits until the commit loop has written all that it was told; gives the tasks that are still on their way.
-    pub(crate) async fn settled_so_far(&self) -> Vec<TaskId> {
+    /// Waits until the commit loop has processed all earlier calls; returns the tasks that run.
+    pub(crate) async fn wait_for_commits(&self) -> Vec<TaskId> {
         self.commit.barrier().await.unwrap_or_default()
     }
 }
 
-/// A key under which an operation is done once, however often it is sent; and the body that it came with.
+/// An idempotency key, under which an operation is done once however often it is sent, with the body of the request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OnceKey<'a> {
     pub(crate) key: &'a str,
@@ -201,10 +206,10 @@ pub(crate) struct OnceKey<'a> {
 }
 
 impl OnceKey<'_> {
-    /// As records hold it: of this caller and this operation.
+    /// The digests in the record, for this caller and this operation.
     fn digest(self, ops: &Ops, caller: &Caller, operation: &str) -> Result<Idempotency, Refusal> {
         if self.key.is_empty() || self.key.len() > 255 {
-            return Err(Refusal::new(RefusalCode::BadRequest, "`Idempotency-Key` takes 1 to 255 characters"));
+            return Err(Refusal::new(RefusalCode::BadRequest, "`Idempotency-Key` must have 1 to 255 characters"));
         }
         let owner = caller.principal.to_string();
         let key = [owner.as_bytes(), operation.as_bytes(), self.key.as_bytes()];
@@ -215,11 +220,11 @@ impl OnceKey<'_> {
     }
 }
 
-/// How many of a list: `usual` unless asked for, and no more than `most`.
+/// The size of a list page: `usual` by default, `most` at most.
 fn page_limit(wanted: Option<usize>, usual: usize, most: usize) -> Result<usize, Refusal> {
     let limit = wanted.unwrap_or(usual);
     if !(1..=most).contains(&limit) {
-        return Err(Refusal::new(RefusalCode::BadRequest, format!("`limit` is 1 to {most}")));
+        return Err(Refusal::new(RefusalCode::BadRequest, format!("`limit` must be from 1 to {most}")));
     }
     Ok(limit)
 }

@@ -1,4 +1,4 @@
-//! Output: bytes by range and by line, from either end, while they come and after; every chunk checked.
+//! Output: bytes by range and by line, from either end, while a task runs and after. Every chunk is verified.
 
 use super::{ApiResult, Ops};
 use crate::caller::Caller;
@@ -13,15 +13,15 @@ use countersign_store::output::{Gap, ReadError};
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
-/// One answer holds at most this much, whatever the query says.
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
-const USUAL_BYTES: u64 = 64 * 1024;
-const USUAL_LINES: u64 = 1000;
+/// The most that one reply holds, whatever the query says.
+const MAX_REPLY_BYTES: u64 = 4 * 1024 * 1024;
+const DEFAULT_REPLY_BYTES: u64 = 64 * 1024;
+const DEFAULT_LINES: u64 = 1000;
 
-/// Bytes that come piece by piece.
+/// Bytes that arrive piece by piece.
 pub(crate) type ByteStream = mpsc::Receiver<io::Result<Bytes>>;
 
-/// Which bytes of a whole are wanted: from the first to the last, or the last so many.
+/// A range of bytes: from the first to the last, or the last N.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteRange {
     From { first: u64, last: Option<u64> },
@@ -29,8 +29,8 @@ pub(crate) enum ByteRange {
 }
 
 impl ByteRange {
-    /// Where it begins and ends in a whole of `total` bytes; none that can be served is none.
-    pub(crate) fn of(self, total: u64) -> Option<(u64, u64)> {
+    /// Where the range begins and ends in a whole of `total` bytes; none if it cannot be served.
+    pub(crate) fn bounds_in(self, total: u64) -> Option<(u64, u64)> {
         let (start, end) = match self {
             Self::Last(bytes) => (total.saturating_sub(bytes), total),
             Self::From { first, last: None } => (first, total),
@@ -45,14 +45,14 @@ impl ByteRange {
 pub(crate) struct StreamSlice {
     pub(crate) bytes: Vec<u8>,
     pub(crate) start: u64,
-    /// Where what was asked for ends, however little of it fits into one answer.
+    /// Where the requested part ends, even if one reply cannot hold all of it.
     end: u64,
     pub(crate) total: u64,
     pub(crate) complete: bool,
     gap: Option<Gap>,
 }
 
-/// What came of a range.
+/// The result of reading a range.
 pub(crate) enum RangeResult {
     Slice(StreamSlice),
     /// The stream has no such bytes.
@@ -61,10 +61,10 @@ pub(crate) enum RangeResult {
     },
 }
 
-/// A part of a task's output, as text where it is text.
+/// A part of a task's output, as text if it is UTF-8.
 pub(crate) async fn read(ops: &Arc<Ops>, caller: &Caller, id: &str, query: OutputQuery) -> ApiResult<OutputPage> {
-    let (task, stream) = find(ops, caller, id, query.stream).await?;
-    Ok(slice(ops, task, stream, query).await?.into())
+    let (task, stream) = find_stream(ops, caller, id, query.stream).await?;
+    Ok(read_slice(ops, task, stream, query).await?.into())
 }
 
 /// A part of a task's output, as bytes.
@@ -74,8 +74,8 @@ pub(crate) async fn read_bytes(
     id: &str,
     query: OutputQuery,
 ) -> ApiResult<StreamSlice> {
-    let (task, stream) = find(ops, caller, id, query.stream).await?;
-    slice(ops, task, stream, query).await
+    let (task, stream) = find_stream(ops, caller, id, query.stream).await?;
+    read_slice(ops, task, stream, query).await
 }
 
 /// A range of a task's output, as bytes.
@@ -86,23 +86,23 @@ pub(crate) async fn read_range(
     query: OutputQuery,
     range: ByteRange,
 ) -> ApiResult<RangeResult> {
-    let (task, stream) = find(ops, caller, id, query.stream).await?;
+    let (task, stream) = find_stream(ops, caller, id, query.stream).await?;
     let at = Arc::clone(ops);
-    let total = crate::blocking(move || total(&at, task, stream)).await??;
-    let Some((start, end)) = range.of(total) else { return Ok(RangeResult::Unsatisfiable { total }) };
-    let max = query.max_bytes.unwrap_or(MAX_BYTES).min(end - start);
+    let total = crate::blocking(move || total_bytes(&at, task, stream)).await??;
+    let Some((start, end)) = range.bounds_in(total) else { return Ok(RangeResult::Unsatisfiable { total }) };
+    let max = query.max_bytes.unwrap_or(MAX_REPLY_BYTES).min(end - start);
     let query = OutputQuery { stream: Some(stream), offset_bytes: Some(start), max_bytes: Some(max), ..query };
-    Ok(RangeResult::Slice(slice(ops, task, stream, query).await?))
+    Ok(RangeResult::Slice(read_slice(ops, task, stream, query).await?))
 }
 
-/// The whole stream as it is now, piece by piece, and how many bytes that is.
+/// The whole stream as it is now, piece by piece, and its length.
 pub(crate) async fn read_all(
     ops: &Arc<Ops>,
     caller: &Caller,
     id: &str,
     stream: Option<StreamName>,
 ) -> ApiResult<(u64, ByteStream)> {
-    let (task, stream) = find(ops, caller, id, stream).await?;
+    let (task, stream) = find_stream(ops, caller, id, stream).await?;
     let state = ops.records.state(task)?;
     let (total, dropped) = state.io.streams.get(&stream).map_or((0, 0), |s| (s.bytes, s.dropped));
     ops.records.output(&state)?;
@@ -119,13 +119,13 @@ fn send_all(ops: &Ops, state: &TaskState, stream: StreamName, total: u64, send: 
             let Some(reading) = ops.records.output(state)? else { return Ok(Vec::new()) };
             let mut reading = lock(&reading);
             reading.refresh()?;
-            // Everything is everything that was kept.
+            // "Everything" means everything that was kept.
             if let Some(gap) = reading.gap(stream).filter(|gap| gap.offset == offset) {
                 offset = gap.end();
             }
-            reading.bytes(stream, offset, MAX_BYTES.min(total - offset))
+            reading.read_bytes(stream, offset, MAX_REPLY_BYTES.min(total - offset))
         };
-        // Bytes that do not match their digest end the answer short of its length: that is an error to any client.
+        // Bytes that do not match their digest end the reply early, which every client treats as an error.
         let bytes = read().map_err(io::Error::other);
         let (failed, n) = (bytes.is_err(), bytes.as_ref().map_or(0, Vec::len));
         if send.blocking_send(bytes.map(Bytes::from)).is_err() || failed || n == 0 {
@@ -135,46 +135,49 @@ fn send_all(ops: &Ops, state: &TaskState, stream: StreamName, total: u64, send: 
     }
 }
 
-/// The task and the stream that are meant.
-async fn find(
+/// The task and the stream of a query.
+async fn find_stream(
     ops: &Arc<Ops>,
     caller: &Caller,
     id: &str,
     stream: Option<StreamName>,
 ) -> ApiResult<(TaskId, StreamName)> {
-    caller.may(CredentialScope::Observe)?;
-    let task = ops.records.find(caller, id)?;
-    ops.records.warm(task).await?;
+    caller.require_scope(CredentialScope::Observe)?;
+    let task = ops.records.find_task(caller, id)?;
+    ops.records.load_task(task).await?;
     let mode = ops.records.state(task)?.request.mode;
     let stream = match stream {
         None => StreamName::for_mode(mode)[0],
-        Some(stream) => stream_of(mode, stream)?,
+        Some(stream) => check_stream(mode, stream)?,
     };
     Ok((task, stream))
 }
 
-/// A stream, if tasks of this mode have it.
-pub(crate) fn stream_of(mode: Mode, stream: StreamName) -> Result<StreamName, Refusal> {
+/// Checks that tasks of this mode have a stream.
+pub(crate) fn check_stream(mode: Mode, stream: StreamName) -> Result<StreamName, Refusal> {
     let streams = StreamName::for_mode(mode);
     if streams.contains(&stream) {
         return Ok(stream);
     }
     let names: Vec<&str> = streams.iter().map(|s| s.as_str()).collect();
-    Err(Refusal::new(RefusalCode::BadRequest, format!("this task has {}, no stream `{stream}`", names.join(" and "))))
+    Err(Refusal::new(
+        RefusalCode::BadRequest,
+        format!("this task has no stream `{stream}`, only {}", names.join(" and ")),
+    ))
 }
 
-async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
+async fn read_slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
     let by_line = query.line.is_some() || query.lines.is_some() || query.tail_lines.is_some();
-    // A chunk or two is quicker read than handed to another thread; more may take a while, and others go on.
-    let small = !by_line && query.max_bytes.is_none_or(|max| max <= USUAL_BYTES);
+    // Reading a chunk or two is quicker than switching threads; more may take a while and must not block others.
+    let small = !by_line && query.max_bytes.is_none_or(|max| max <= DEFAULT_REPLY_BYTES);
     if small && ops.records.output_is_free(task) {
-        return cut(ops, task, stream, query);
+        return read_slice_blocking(ops, task, stream, query);
     }
     let ops = Arc::clone(ops);
-    crate::blocking(move || cut(&ops, task, stream, query)).await?
+    crate::blocking(move || read_slice_blocking(&ops, task, stream, query)).await?
 }
 
-fn cut(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
+fn read_slice_blocking(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
     let state = ops.records.state(task)?;
     let complete = state.settled();
     let Some(reading) = ops.records.output(&state)? else {
@@ -187,19 +190,19 @@ fn cut(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiRe
     reading.refresh()?;
     let total = reading.total(stream);
     let (start, end) = if let Some(tail) = query.tail_lines {
-        (reading.tail(stream, tail)?, total)
+        (reading.tail_offset(stream, tail)?, total)
     } else if query.line.is_some() || query.lines.is_some() {
-        reading.lines(stream, query.line.unwrap_or(1), query.lines.unwrap_or(USUAL_LINES))?
+        reading.line_range(stream, query.line.unwrap_or(1), query.lines.unwrap_or(DEFAULT_LINES))?
     } else {
         let start = query.offset_bytes.unwrap_or(0);
-        (start, start.saturating_add(query.max_bytes.unwrap_or(USUAL_BYTES)).min(total.max(start)))
+        (start, start.saturating_add(query.max_bytes.unwrap_or(DEFAULT_REPLY_BYTES)).min(total.max(start)))
     };
-    let most = query.max_bytes.unwrap_or(MAX_BYTES).min(MAX_BYTES);
-    let bytes = reading.bytes(stream, start, (end - start).min(most))?;
+    let most = query.max_bytes.unwrap_or(MAX_REPLY_BYTES).min(MAX_REPLY_BYTES);
+    let bytes = reading.read_bytes(stream, start, (end - start).min(most))?;
     Ok(StreamSlice { bytes, start, end, total, complete, gap: reading.gap(stream) })
 }
 
-fn total(ops: &Ops, task: TaskId, stream: StreamName) -> ApiResult<u64> {
+fn total_bytes(ops: &Ops, task: TaskId, stream: StreamName) -> ApiResult<u64> {
     let Some(reading) = ops.records.output(&ops.records.state(task)?)? else { return Ok(0) };
     let mut reading = lock(&reading);
     reading.refresh()?;
@@ -210,7 +213,7 @@ impl From<StreamSlice> for OutputPage {
     fn from(slice: StreamSlice) -> Self {
         let StreamSlice { bytes, start, end, total, complete, gap } = slice;
         let len = bytes.len() as u64;
-        // Whoever goes on from here goes on behind what was dropped.
+        // The next page continues after the dropped bytes.
         let next_offset = match gap {
             Some(gap) if gap.offset == start + len && len > 0 => gap.end(),
             _ => start + len,
@@ -234,32 +237,32 @@ impl From<StreamSlice> for OutputPage {
     }
 }
 
-/// Every stream for a caller who asked to wait: whole when short, else both ends.
-pub(crate) fn bounded(ops: &Ops, state: &TaskState) -> ApiResult<BoundedOutput> {
+/// Every stream for a caller that waits: complete if short, otherwise both ends.
+pub(crate) fn bounded_output(ops: &Ops, state: &TaskState) -> ApiResult<BoundedOutput> {
     let mut output = BoundedOutput::new();
     for &stream in StreamName::for_mode(state.request.mode) {
         if state.io.streams.contains_key(&stream) {
-            output.insert(stream, ends(ops, state, stream)?);
+            output.insert(stream, both_ends(ops, state, stream)?);
         }
     }
     Ok(output)
 }
 
-/// A stream, whole when short, else both ends.
-pub(crate) fn ends(ops: &Ops, state: &TaskState, stream: StreamName) -> ApiResult<Rendered> {
+/// A stream: complete if short, otherwise both ends.
+pub(crate) fn both_ends(ops: &Ops, state: &TaskState, stream: StreamName) -> ApiResult<Rendered> {
     let encode = |bytes: &[u8]| STANDARD.encode(bytes);
     let Some(reading) = ops.records.output(state)? else { return Ok(Rendered::whole(b"", encode)) };
     let mut reading = lock(&reading);
     reading.refresh()?;
     let (total, whole) = (reading.total(stream), INLINE_WHOLE as u64);
     if total <= whole {
-        return Ok(Rendered::whole(&reading.bytes(stream, 0, whole)?, encode));
+        return Ok(Rendered::whole(&reading.read_bytes(stream, 0, whole)?, encode));
     }
     let (head, tail) = reading.gap(stream).map_or((total, total), |gap| (gap.offset, total - gap.end()));
     let half = whole / 2;
-    let head = reading.bytes(stream, 0, half.min(head))?;
+    let head = reading.read_bytes(stream, 0, half.min(head))?;
     let tail = half.min(tail);
-    let tail = reading.bytes(stream, total - tail, tail)?;
+    let tail = reading.read_bytes(stream, total - tail, tail)?;
     Ok(Rendered::ends(&head, &tail, total, encode))
 }
 
@@ -268,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_served_as_far_as_there_are_bytes() {
+    fn a_range_is_cut_at_the_end_of_the_stream() {
         let from = |first, last| ByteRange::From { first, last };
         for (range, total, served) in [
             (from(0, None), 10, Some((0, 10))),
@@ -282,12 +285,12 @@ mod tests {
             (ByteRange::Last(0), 10, None),
             (from(0, None), 0, None),
         ] {
-            assert_eq!(range.of(total), served, "{range:?} of {total}");
+            assert_eq!(range.bounds_in(total), served, "{range:?} of {total}");
         }
     }
 
     #[test]
-    fn a_page_goes_on_behind_what_was_dropped_and_says_how_it_is_encoded() {
+    fn a_page_continues_after_dropped_bytes_and_names_its_encoding() {
         let slice =
             |bytes: &[u8], gap| StreamSlice { bytes: bytes.to_vec(), start: 2, end: 5, total: 20, complete: true, gap };
         let page = OutputPage::from(slice(b"abc", Some(Gap { offset: 5, bytes: 10 })));

@@ -1,30 +1,30 @@
-//! Searching output: pieces in, matches out, in bounded memory. Line by line, as people read.
+//! The search itself: pieces in, matches out, in bounded memory. Line by line, as people read.
 
 use memchr::memmem;
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::VecDeque;
 
-/// A line longer than this is searched in parts; a match across two of them is not found.
-const LONGEST_LINE: usize = 1024 * 1024;
+/// A longer line is searched in parts; a match across two of them is not found.
+const MAX_LINE_BYTES: usize = 1024 * 1024;
 /// How much of a line is shown.
-const EXCERPT: usize = 512;
+const MAX_EXCERPT_BYTES: usize = 512;
 /// How much memory a pattern may take.
-const PATTERN_MEMORY: usize = 4 * 1024 * 1024;
+const MAX_PATTERN_MEMORY_BYTES: usize = 4 * 1024 * 1024;
 
-/// Why something cannot be looked for.
+/// Why a pattern cannot be searched for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatternError {
     #[error("the pattern is empty")]
     Empty,
-    #[error("a pattern is looked for within lines: it cannot hold a line break")]
+    #[error("a pattern cannot contain a line break: it is searched for within lines")]
     LineBreak,
     #[error(transparent)]
     Regex(#[from] regex::Error),
 }
 
-/// What to look for.
+/// What to search for.
 pub(crate) enum SearchPattern {
-    /// Without its own copy of the needle it could not be kept.
+    /// Owns its needle, so that it can be stored.
     Literal(Box<memmem::Finder<'static>>),
     Regex(Box<Regex>),
 }
@@ -42,7 +42,7 @@ impl SearchPattern {
         }
         let source = if regex { pattern.to_owned() } else { regex::escape(pattern) };
         let mut builder = RegexBuilder::new(&source);
-        let built = builder.case_insensitive(ignore_case).multi_line(true).size_limit(PATTERN_MEMORY).build();
+        let built = builder.case_insensitive(ignore_case).multi_line(true).size_limit(MAX_PATTERN_MEMORY_BYTES).build();
         Ok(Self::Regex(Box::new(built?)))
     }
 
@@ -58,7 +58,7 @@ impl SearchPattern {
     }
 }
 
-/// What a stretch of output looks like from afar.
+/// A summary of a stretch of output.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) struct OutputSketch {
     pub(crate) len: u64,
@@ -66,39 +66,39 @@ pub(crate) struct OutputSketch {
     /// Behind the first and behind the last line break, if there is one.
     pub(crate) first: Option<u64>,
     pub(crate) last: Option<u64>,
-    /// The pattern may be in it.
-    pub(crate) promising: bool,
+    /// The pattern may occur in it.
+    pub(crate) may_match: bool,
 }
 
 impl OutputSketch {
-    pub(crate) fn at(pattern: &SearchPattern, bytes: &[u8]) -> Self {
+    pub(crate) fn scan(pattern: &SearchPattern, bytes: &[u8]) -> Self {
         Self {
             len: bytes.len() as u64,
             lines: memchr::memchr_iter(b'\n', bytes).count() as u64,
             first: memchr::memchr(b'\n', bytes).map(|n| n as u64 + 1),
             last: memchr::memrchr(b'\n', bytes).map(|n| n as u64 + 1),
-            promising: pattern.find(bytes, 0).is_some(),
+            may_match: pattern.find(bytes, 0).is_some(),
         }
     }
 
-    /// This stretch and the one behind it as one. What lies across their border has to be looked at apart.
-    pub(crate) fn and(self, next: Self) -> Self {
+    /// This stretch and the next one together. The caller must check the line across their border.
+    pub(crate) fn join(self, next: Self) -> Self {
         Self {
             len: self.len + next.len,
             lines: self.lines + next.lines,
             first: self.first.or(next.first.map(|n| self.len + n)),
             last: next.last.map(|n| self.len + n).or(self.last),
-            promising: self.promising || next.promising,
+            may_match: self.may_match || next.may_match,
         }
     }
 }
 
-/// One place where the pattern is.
+/// One match.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PatternMatch {
     pub(crate) offset: u64,
     pub(crate) length: u64,
-    /// From 1; none behind a gap, where nobody knows.
+    /// From 1; none after a gap, where the number is unknown.
     pub(crate) line: Option<u64>,
     pub(crate) line_offset: u64,
     pub(crate) excerpt: Vec<u8>,
@@ -106,31 +106,31 @@ pub(crate) struct PatternMatch {
     pub(crate) after: Vec<Vec<u8>>,
 }
 
-/// Where a search goes on.
+/// Where a search continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SearchPosition {
     pub(crate) offset: u64,
-    /// The number of the line that begins or goes on here; 0 where it is not known.
+    /// The number of the line that begins or continues here; 0 if it is unknown.
     pub(crate) line: u64,
-    /// How much of that line has been looked at.
-    pub(crate) into: u64,
+    /// How much of that line has been searched.
+    pub(crate) searched_bytes: u64,
 }
 
 pub(crate) struct Search<'p> {
     pattern: &'p SearchPattern,
     context: usize,
-    most: usize,
+    max_matches: usize,
     found: Vec<PatternMatch>,
-    /// The last lines before this one, for context.
+    /// The previous lines, for context.
     recent: VecDeque<Vec<u8>>,
-    /// Matches that still want lines after them: index and how many.
+    /// Matches that still need lines after them: index and number of lines.
     open: VecDeque<(usize, usize)>,
-    place: SearchPosition,
-    /// The pattern runs over the ends of lines: they are looked at one by one from here on, or every line would be
-    /// followed to the end of all.
-    runs_over: bool,
-    /// The last match has been found: its line is finished, the lines after it are collected, nothing more is looked
-    /// for.
+    position: SearchPosition,
+    /// The pattern matches across line ends. From here on lines are searched one by one; otherwise each match would run
+    /// to the end of the text.
+    crosses_lines: bool,
+    /// The last match has been found: its line is completed and the lines after it are collected, but nothing more is
+    /// searched.
     full: Option<SearchPosition>,
 }
 
@@ -139,12 +139,12 @@ impl<'p> Search<'p> {
         Self {
             pattern,
             context,
-            most: most.max(1),
+            max_matches: most.max(1),
             found: Vec::new(),
             recent: VecDeque::new(),
             open: VecDeque::new(),
-            place: from,
-            runs_over: false,
+            position: from,
+            crosses_lines: false,
             full: None,
         }
     }
@@ -153,43 +153,43 @@ impl<'p> Search<'p> {
         self.pattern
     }
 
-    /// Where the next byte is expected.
-    pub(crate) fn place(&self) -> SearchPosition {
-        self.place
+    /// The position of the next byte.
+    pub(crate) fn position(&self) -> SearchPosition {
+        self.position
     }
 
-    /// Nothing more is wanted.
+    /// Whether nothing more is needed.
     pub(crate) fn is_done(&self) -> bool {
         self.full.is_some() && self.open.is_empty()
     }
 
-    /// Whether lines that hold no match may be passed over without being looked at one by one.
-    pub(crate) fn may_pass(&self) -> bool {
-        self.context == 0 && self.full.is_none() && self.place.into == 0
+    /// Whether stretches without a match may be skipped without splitting them into lines.
+    pub(crate) fn can_skip(&self) -> bool {
+        self.context == 0 && self.full.is_none() && self.position.searched_bytes == 0
     }
 
-    /// Lines without a match, by their length and their number.
-    pub(crate) fn pass_over(&mut self, bytes: u64, lines: u64) {
-        self.place.offset += bytes;
-        if self.place.line > 0 {
-            self.place.line += lines;
+    /// Skips lines without a match, given their length and number.
+    pub(crate) fn skip_counted(&mut self, bytes: u64, lines: u64) {
+        self.position.offset += bytes;
+        if self.position.line > 0 {
+            self.position.line += lines;
         }
     }
 
-    /// The bytes before a gap have been seen: it goes on behind it, where lines have no number.
-    pub(crate) fn jump(&mut self, offset: u64) {
-        self.place = SearchPosition { offset, line: 0, into: 0 };
+    /// Continues after a gap, where line numbers are unknown.
+    pub(crate) fn continue_after_gap(&mut self, offset: u64) {
+        self.position = SearchPosition { offset, line: 0, searched_bytes: 0 };
         self.recent.clear();
         self.open.clear();
     }
 
-    /// The next bytes. `last` when none follow (before a gap, or at the end as it is now). Gives how many were used:
-    /// a line that is not whole stays for the next piece.
+    /// Searches the next bytes. `last` if none follow (before a gap, or at the current end). Returns how many were
+    /// used: an incomplete line stays for the next piece.
     pub(crate) fn feed(&mut self, bytes: &[u8], last: bool) -> usize {
         let whole = match memchr::memrchr(b'\n', bytes) {
             _ if last => bytes.len(),
             Some(end) => end + 1,
-            None if bytes.len() >= LONGEST_LINE => bytes.len(),
+            None if bytes.len() >= MAX_LINE_BYTES => bytes.len(),
             None => return 0,
         };
         let mut at = 0;
@@ -199,114 +199,118 @@ impl<'p> Search<'p> {
         at
     }
 
-    /// Goes on by one line, or straight to the next line of interest when there is nothing to collect.
+    /// Advances by one line, or directly to the next matching line if no context is being collected.
     fn step(&mut self, bytes: &[u8]) -> usize {
-        if self.open.is_empty() && self.full.is_none() && !self.runs_over && self.place.into == 0 {
+        if self.open.is_empty() && self.full.is_none() && !self.crosses_lines && self.position.searched_bytes == 0 {
             let skip = match self.pattern.find(bytes, 0) {
                 None => bytes.len(),
                 Some((at, len)) if memchr::memchr(b'\n', &bytes[at..at + len]).is_some() => {
-                    self.runs_over = true;
+                    self.crosses_lines = true;
                     0
                 }
                 Some((at, _)) => memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |n| n + 1),
             };
             if skip > 0 {
-                self.skip(&bytes[..skip]);
+                self.skip_lines(&bytes[..skip]);
                 return skip;
             }
         }
         let end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |n| n + 1);
-        self.line(&bytes[..end]);
+        self.search_line(&bytes[..end]);
         end
     }
 
-    /// Lines without a match: counted, and the last of them remembered.
-    fn skip(&mut self, lines: &[u8]) {
+    /// Counts lines without a match, and remembers the last of them.
+    fn skip_lines(&mut self, lines: &[u8]) {
         if self.context > 0 {
             let mut start = lines.len();
             for _ in 0..=self.context {
                 start = memchr::memrchr(b'\n', &lines[..start.saturating_sub(1)]).map_or(0, |n| n + 1);
             }
             for line in lines[start..].split_inclusive(|b| *b == b'\n') {
-                self.remember(line);
+                self.remember_line(line);
             }
         }
-        self.pass(lines);
+        self.advance(lines);
     }
 
-    fn pass(&mut self, bytes: &[u8]) {
-        self.place.offset += bytes.len() as u64;
-        if self.place.line > 0 {
-            self.place.line += memchr::memchr_iter(b'\n', bytes).count() as u64;
+    fn advance(&mut self, bytes: &[u8]) {
+        self.position.offset += bytes.len() as u64;
+        if self.position.line > 0 {
+            self.position.line += memchr::memchr_iter(b'\n', bytes).count() as u64;
         }
     }
 
-    fn remember(&mut self, line: &[u8]) {
-        self.recent.push_back(shortened(line, 0).to_vec());
+    fn remember_line(&mut self, line: &[u8]) {
+        self.recent.push_back(shorten_line(line, 0).to_vec());
         if self.recent.len() > self.context {
             self.recent.pop_front();
         }
     }
 
-    fn line(&mut self, line: &[u8]) {
+    fn search_line(&mut self, line: &[u8]) {
         let body = line.strip_suffix(b"\n").unwrap_or(line);
         for (index, wanted) in &mut self.open {
-            self.found[*index].after.push(shortened(body, 0).to_vec());
+            self.found[*index].after.push(shorten_line(body, 0).to_vec());
             *wanted -= 1;
         }
         self.open.retain(|(_, wanted)| *wanted > 0);
-        let mut from = usize::try_from(std::mem::take(&mut self.place.into)).unwrap_or(usize::MAX).min(body.len() + 1);
+        let mut from = usize::try_from(std::mem::take(&mut self.position.searched_bytes))
+            .unwrap_or(usize::MAX)
+            .min(body.len() + 1);
         while self.full.is_none()
             && from <= body.len()
             && let Some((at, len)) = self.pattern.find(body, from)
         {
             self.found.push(PatternMatch {
-                offset: self.place.offset + at as u64,
+                offset: self.position.offset + at as u64,
                 length: len as u64,
-                line: Some(self.place.line).filter(|n| *n > 0),
-                line_offset: self.place.offset,
-                excerpt: shortened(body, at).to_vec(),
+                line: Some(self.position.line).filter(|n| *n > 0),
+                line_offset: self.position.offset,
+                excerpt: shorten_line(body, at).to_vec(),
                 before: self.recent.iter().cloned().collect(),
                 after: Vec::new(),
             });
             if self.context > 0 {
                 self.open.push_back((self.found.len() - 1, self.context));
             }
-            // An empty match must not be found again at the same place.
+            // An empty match must not be found again at the same position.
             from = at + len.max(1);
-            if self.found.len() == self.most {
-                self.full = Some(SearchPosition { into: from as u64, ..self.place });
+            if self.found.len() == self.max_matches {
+                self.full = Some(SearchPosition { searched_bytes: from as u64, ..self.position });
             }
         }
         if self.context > 0 {
-            self.remember(line);
+            self.remember_line(line);
         }
-        self.pass(line);
+        self.advance(line);
     }
 
-    /// Time is up: what is left is for another time.
+    /// Stops because time is up.
     pub(crate) fn stop(&mut self) {
-        self.full.get_or_insert(self.place);
+        self.full.get_or_insert(self.position);
         self.open.clear();
     }
 
-    /// What was found, and where to go on if there may be more.
+    /// The matches, and where to continue if there may be more.
     pub(crate) fn finish(self) -> (Vec<PatternMatch>, Option<SearchPosition>) {
         (self.found, self.full)
     }
 }
 
-/// The part of a line that is shown: around `at`, in whole characters where it is text.
-fn shortened(line: &[u8], at: usize) -> &[u8] {
+/// The part of a line that is shown: around `at`, in whole characters if it is text.
+fn shorten_line(line: &[u8], at: usize) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    if line.len() <= EXCERPT {
+    if line.len() <= MAX_EXCERPT_BYTES {
         return line;
     }
-    let mut start = at.saturating_sub(EXCERPT / 4).min(line.len() - EXCERPT);
-    let mut end = start + EXCERPT;
+    let mut start = at.saturating_sub(MAX_EXCERPT_BYTES / 4).min(line.len() - MAX_EXCERPT_BYTES);
+    let mut end = start + MAX_EXCERPT_BYTES;
     let inside = |i: usize| line.get(i).is_some_and(|b| (0x80..0xc0).contains(b));
-    (0..3).for_each(|_| start += usize::from(inside(start)));
-    (0..3).for_each(|_| end -= usize::from(inside(end)));
+    for _ in 0..3 {
+        start += usize::from(inside(start));
+        end -= usize::from(inside(end));
+    }
     &line[start..end]
 }
 
@@ -314,9 +318,9 @@ fn shortened(line: &[u8], at: usize) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Feeds `text` in pieces and gives offset and line of every match, over as many searches as it takes.
+    /// Feeds `text` in pieces and returns offset and line of every match, over as many searches as needed.
     fn all(pattern: &SearchPattern, text: &[u8], piece: usize, most: usize) -> Vec<(u64, Option<u64>)> {
-        let (mut found, mut from) = (Vec::new(), SearchPosition { offset: 0, line: 1, into: 0 });
+        let (mut found, mut from) = (Vec::new(), SearchPosition { offset: 0, line: 1, searched_bytes: 0 });
         loop {
             let mut search = Search::new(pattern, 0, most, from);
             let mut held = Vec::new();
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_match_once_for_every_cut_and_every_page() {
+    fn every_match_is_found_once_for_every_piece_and_page_size() {
         let text = b"one\ntwo one one\n\nthree\nxonex\noneone".as_slice();
         let expect = [(0, Some(1)), (8, Some(2)), (12, Some(2)), (24, Some(5)), (29, Some(6)), (32, Some(6))];
         for regex in [false, true] {
@@ -352,9 +356,9 @@ mod tests {
     }
 
     #[test]
-    fn context_is_the_lines_around_it() {
+    fn a_match_comes_with_the_lines_around_it() {
         let pattern = SearchPattern::new("C", false, true).unwrap();
-        let mut search = Search::new(&pattern, 2, 10, SearchPosition { offset: 0, line: 1, into: 0 });
+        let mut search = Search::new(&pattern, 2, 10, SearchPosition { offset: 0, line: 1, searched_bytes: 0 });
         search.feed(b"a\nb\nc\nd\ne\nf\n", true);
         let (found, next) = search.finish();
         let text = |lines: &[Vec<u8>]| lines.iter().map(|l| String::from_utf8(l.clone()).unwrap()).collect::<Vec<_>>();
@@ -367,10 +371,10 @@ mod tests {
     }
 
     #[test]
-    fn a_match_stays_within_its_line_and_empty_ones_end() {
+    fn a_match_stays_within_its_line_and_empty_matches_terminate() {
         let pattern = SearchPattern::new(r"a\s+b", true, false).unwrap();
         assert_eq!(all(&pattern, b"a\nb\na b\n", 100, 5), [(4, Some(3))]);
-        // Linear, although every line matches up to the end of all.
+        // Linear, although every line matches up to the end of the text.
         let greedy = SearchPattern::new("a[^c]*c", true, false).unwrap();
         assert_eq!(
             all(&greedy, &[&b"a\n".repeat(200_000)[..], b"abc\n"].concat(), 1 << 20, 5),
@@ -387,16 +391,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_searched_in_bounded_parts() {
-        let mut text = vec![b'x'; LONGEST_LINE + 10];
+    fn an_endless_line_is_searched_in_bounded_parts() {
+        let mut text = vec![b'x'; MAX_LINE_BYTES + 10];
         text.extend_from_slice(b"needle");
         let pattern = SearchPattern::new("needle", false, false).unwrap();
-        let mut search = Search::new(&pattern, 1, 1, SearchPosition { offset: 0, line: 1, into: 0 });
-        let used = search.feed(&text[..LONGEST_LINE], false);
-        assert_eq!(used, LONGEST_LINE);
+        let mut search = Search::new(&pattern, 1, 1, SearchPosition { offset: 0, line: 1, searched_bytes: 0 });
+        let used = search.feed(&text[..MAX_LINE_BYTES], false);
+        assert_eq!(used, MAX_LINE_BYTES);
         search.feed(&text[used..], true);
         let (found, _) = search.finish();
-        assert_eq!((found[0].offset, found[0].line), (LONGEST_LINE as u64 + 10, Some(1)));
-        assert!(found[0].excerpt.len() <= EXCERPT);
+        assert_eq!((found[0].offset, found[0].line), (MAX_LINE_BYTES as u64 + 10, Some(1)));
+        assert!(found[0].excerpt.len() <= MAX_EXCERPT_BYTES);
     }
 }

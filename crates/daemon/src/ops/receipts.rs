@@ -1,4 +1,4 @@
-//! Receipts, artifacts and keys: what was signed, what it speaks for, and by which key.
+//! Receipts, artifacts and keys: what was signed, what it covers, and by which key.
 
 use super::{ApiResult, Ops};
 use crate::caller::Caller;
@@ -11,31 +11,31 @@ use countersign_model::{
 use countersign_store::{Envelope, PublicKey, SignedReceipt, ledger::LedgerReader};
 use std::{fs::File, sync::Arc, time::Duration};
 
-const PAGE: usize = 50;
-const MAX_PAGE: usize = 500;
+const DEFAULT_PAGE_ITEMS: usize = 50;
+const MAX_PAGE_ITEMS: usize = 500;
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How long what has settled is waited for.
-const SEALED_WITHIN: Duration = Duration::from_secs(2);
-/// How long a signature is waited for.
-const SIGNED_WITHIN: Duration = Duration::from_secs(20);
-/// How many receipts are looked at for one page.
-const LOOKED_AT: u32 = 500;
+/// How long a list waits for the receipts of settled tasks.
+const SEALING_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a caller waits for a signature.
+const SIGNING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How many receipts are read for one page.
+const RECEIPTS_PER_READ: u32 = 500;
 
-/// Receipts, newest first, each with what a list shows.
+/// Receipts, newest first, each with the fields of a list.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -> ApiResult<ReceiptPage> {
-    caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
-    // What has just settled is there, too.
-    ops.sealed_so_far(SEALED_WITHIN).await;
+    caller.require_scope(CredentialScope::Observe)?;
+    let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
+    // Include the tasks that have just settled.
+    ops.wait_for_receipts(SEALING_TIMEOUT).await;
     let (mut found, mut before, mut more) = (Vec::new(), query.cursor.unwrap_or(u64::MAX), false);
     let roster = ops.records.roster();
-    // What may not be seen is passed over, and nothing tells that it is there.
+    // Receipts that the caller may not see are skipped without a trace.
     'pages: loop {
-        let page = ops.records.ledger(|r| r.receipts_before(caller.principal, before, LOOKED_AT))?;
+        let page = ops.records.read_ledger(|r| r.receipts_before(caller.principal, before, RECEIPTS_PER_READ))?;
         let Some((last, _)) = page.last() else { break };
         before = last.number;
         for (signed, session) in page {
-            if !caller.sees(&roster, caller.principal, session) {
+            if !caller.can_see(&roster, caller.principal, session) {
                 continue;
             }
             if found.len() == limit {
@@ -46,11 +46,11 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -
         }
     }
     let next = found.last().filter(|_| more).map(|signed: &SignedReceipt| DecimalCount(signed.number));
-    let failing = ops.sealing.borrow().trouble();
-    Ok(ReceiptPage { receipts: found.iter().filter_map(row).collect(), next, failing })
+    let failing = ops.sealing.borrow().problem();
+    Ok(ReceiptPage { receipts: found.iter().filter_map(receipt_row).collect(), next, failing })
 }
 
-fn row(signed: &SignedReceipt) -> Option<ReceiptRow> {
+fn receipt_row(signed: &SignedReceipt) -> Option<ReceiptRow> {
     let statement: Statement = serde_json::from_str(&signed.payload).ok()?;
     let receipt = statement.predicate;
     Some(ReceiptRow {
@@ -67,32 +67,32 @@ fn row(signed: &SignedReceipt) -> Option<ReceiptRow> {
     })
 }
 
-/// The envelope of a receipt, by its task, its own id or its number, as it was signed.
-pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Envelope> {
-    caller.may(CredentialScope::Observe)?;
-    let task = match named(ops, id)? {
-        // One that may not be seen is not there, and its task is not named.
-        Some(task) => ops.records.find(caller, &task.to_string()).map_err(|_| no_receipt(id))?,
-        None => ops.records.find(caller, id)?,
+/// The envelope of a receipt as it was signed, by its task, its own id or its number.
+pub(crate) async fn envelope(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Envelope> {
+    caller.require_scope(CredentialScope::Observe)?;
+    let task = match task_of_named_receipt(ops, id)? {
+        // A receipt that the caller may not see does not exist for it, and its task is not named.
+        Some(task) => ops.records.find_task(caller, &task.to_string()).map_err(|_| no_receipt(id))?,
+        None => ops.records.find_task(caller, id)?,
     };
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0)).min(MAX_WAIT);
-    if let Some(signed) = sealed(ops, task, wait).await? {
+    if let Some(signed) = wait_for_receipt(ops, task, wait).await? {
         return Ok(signed.envelope());
     }
-    let hint = match ops.sealing.borrow().trouble() {
-        None => "it gets one a moment after it has settled".to_owned(),
+    let hint = match ops.sealing.borrow().problem() {
+        None => "a task gets its receipt a moment after it has settled".to_owned(),
         Some(why) => format!("receipts: {why}"),
     };
     let refusal = Refusal::new(RefusalCode::NotSealed, "this task has no receipt yet").hint(hint);
     Err(TaskRefusal::from(refusal).of_task(task))
 }
 
-/// A receipt by its own name or number, where a task could be named.
-fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
+/// The task of a receipt that is named by its own id or number.
+fn task_of_named_receipt(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
     let signed = match (text.parse(), text.parse::<u64>()) {
-        (Ok(receipt), _) => ops.records.ledger(|r| r.receipt_named(receipt))?,
-        // Ids have more characters.
-        (_, Ok(number)) if text.len() < 10 => ops.records.ledger(|r| r.receipt(number))?,
+        (Ok(receipt), _) => ops.records.read_ledger(|r| r.receipt_named(receipt))?,
+        // Ids are longer.
+        (_, Ok(number)) if text.len() < 10 => ops.records.read_ledger(|r| r.receipt(number))?,
         _ if text.starts_with("rc_") => None,
         _ => return Ok(None),
     };
@@ -104,19 +104,19 @@ fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
 
 fn no_receipt(text: &str) -> Refusal {
     Refusal::new(RefusalCode::NotFound, format!("there is no receipt {}", DisplaySafe::bounded(text, 40)))
-        .hint("`csn receipts list` shows them")
+        .hint("`csn receipts list` shows all receipts")
 }
 
-/// A task's receipt, once there is one.
-async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<SignedReceipt>> {
+/// A task's receipt, once it has one.
+async fn wait_for_receipt(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<SignedReceipt>> {
     if !wait.is_zero() {
-        // Somebody waits: it need not wait for others.
-        ops.sealed_so_far(wait.min(SEALED_WITHIN)).await;
+        // The caller waits, so do not wait for more tasks to batch.
+        ops.wait_for_receipts(wait.min(SEALING_TIMEOUT)).await;
     }
     let mut notifications = ops.registry.subscribe(task);
     let there = async {
         loop {
-            if let Some(signed) = ops.records.ledger(|r| r.receipt_of(task))? {
+            if let Some(signed) = ops.records.read_ledger(|r| r.receipt_of(task))? {
                 return Ok(Some(signed));
             }
             if notifications.changed().await.is_err() {
@@ -126,28 +126,28 @@ async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Optio
     };
     let found = match tokio::time::timeout(wait, there).await {
         Ok(found) => found,
-        Err(_) => Ok(ops.records.ledger(|r| r.receipt_of(task))?),
+        Err(_) => Ok(ops.records.read_ledger(|r| r.receipt_of(task))?),
     };
     if found.as_ref().is_ok_and(Option::is_some) {
-        ops.registry.unlist(task);
+        ops.registry.forget_task(task);
     }
     found
 }
 
-fn busy() -> Refusal {
-    Refusal::new(RefusalCode::SealerUnavailable, "whoever signs is busy").hint("ask again in a moment")
+fn sealer_busy() -> Refusal {
+    Refusal::new(RefusalCode::SealerUnavailable, "the sealer is busy").hint("try again in a moment")
 }
 
-/// A head of the ledger, signed: kept elsewhere, it proves later that nothing before it was taken back.
-pub(crate) async fn head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
-    caller.may(CredentialScope::Admin)?;
-    Ok(tokio::time::timeout(SIGNED_WITHIN, ops.sealer.head()).await.map_err(|_| busy())??)
+/// A signed ledger head: stored elsewhere, it proves later that no earlier entry was removed.
+pub(crate) async fn signed_head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
+    caller.require_scope(CredentialScope::Admin)?;
+    Ok(tokio::time::timeout(SIGNING_TIMEOUT, ops.sealer.signed_head()).await.map_err(|_| sealer_busy())??)
 }
 
 /// Every key that receipts were signed with, oldest first.
 pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
-    caller.may(CredentialScope::Observe)?;
-    let keys = ops.records.ledger(LedgerReader::keys)?;
+    caller.require_scope(CredentialScope::Observe)?;
+    let keys = ops.records.read_ledger(LedgerReader::keys)?;
     let last = keys.len().saturating_sub(1);
     let view = |(n, (decision, key)): (usize, (i64, KeyAnnounced))| KeyView {
         key: key.key,
@@ -160,15 +160,14 @@ pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
     Ok(KeyList { keys: keys.into_iter().enumerate().map(view).collect() })
 }
 
-/// Goes over to a new key.
+/// Rotates to a new signing key.
 pub(crate) async fn rotate(ops: &Ops, caller: &Caller, body: RotateBody) -> ApiResult<KeyAnnounced> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     if !body.rotate {
-        return Err(
-            Refusal::new(RefusalCode::BadRequest, "`rotate` is true: nothing else can be done with keys").into()
-        );
+        let message = "`rotate` must be true; this request supports nothing else";
+        return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
-    Ok(ops.sealer.rotate(body.lost).await?)
+    Ok(ops.sealer.rotate_key(body.lost).await?)
 }
 
 /// The bytes that a digest names.
@@ -181,35 +180,35 @@ pub(crate) enum ArtifactBytes {
     },
 }
 
-/// The bytes that a receipt speaks for, by their digest.
+/// The bytes that a receipt covers, by their digest.
 pub(crate) async fn artifact(ops: &Arc<Ops>, caller: &Caller, digest: &str) -> ApiResult<(Digest, ArtifactBytes)> {
-    caller.may(CredentialScope::Observe)?;
+    caller.require_scope(CredentialScope::Observe)?;
     let shown = DisplaySafe::bounded(digest, 70).to_string();
     let wanted = digest.strip_prefix("sha256:").unwrap_or(digest).to_ascii_lowercase();
     let wanted = Digest::parse(&wanted).ok_or_else(|| {
-        Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is not a SHA-256 digest: 64 hex digits"))
+        Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is not a SHA-256 digest (64 hex digits)"))
     })?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
-    Ok((wanted, crate::blocking(move || find(&ops, &caller, wanted)).await??))
+    Ok((wanted, crate::blocking(move || find_artifact(&ops, &caller, wanted)).await??))
 }
 
-fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> {
+fn find_artifact(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> {
     let (mut tampered, mut expired) = (None, None);
-    for (task, name) in ops.records.ledger(|r| r.artifacts(wanted))? {
-        if ops.records.find(caller, &task.to_string()).is_err() {
+    for (task, name) in ops.records.read_ledger(|r| r.artifacts(wanted))? {
+        if ops.records.find_task(caller, &task.to_string()).is_err() {
             continue;
         }
         if name == ReceiptSubject::DECISIONS {
-            let bytes = Bytes::from(decisions(ops, task)?);
+            let bytes = Bytes::from(decision_lines(ops, task)?);
             if Digest::sha256(&[&bytes]) == wanted {
                 return Ok(ArtifactBytes::Decisions(bytes));
             }
             tampered = Some((task, name));
             continue;
         }
-        let file = match ops.records.file(task, &name) {
+        let file = match ops.records.open_file(task, &name) {
             Ok(file) => file,
-            Err(_) if ops.records.ledger(|r| r.expired(task))? => {
+            Err(_) if ops.records.read_ledger(|r| r.expired(task))? => {
                 expired = Some(task);
                 continue;
             }
@@ -218,7 +217,7 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
                 continue;
             }
         };
-        let held = ops.records.verified.holds(wanted, &file);
+        let held = ops.records.verified.matches_digest(wanted, &file);
         if !held.map_err(|e| Refusal::new(RefusalCode::Internal, format!("{name} cannot be read: {e}")))? {
             tampered = Some((task, name));
             continue;
@@ -228,12 +227,12 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
     }
     let (refusal, task) = match (tampered, expired) {
         (Some((task, name)), _) => {
-            let message = format!("{name} of {task} is not what its receipt speaks for");
+            let message = format!("{name} of {task} does not match its receipt");
             (Refusal::new(RefusalCode::ArtifactTampered, message), task)
         }
         (None, Some(task)) => {
-            let refusal = Refusal::new(RefusalCode::Expired, "what this digest names is not kept any more");
-            (refusal.hint("the receipt still speaks for it"), task)
+            let refusal = Refusal::new(RefusalCode::Expired, "the file with this digest was removed by retention");
+            (refusal.hint("the receipt still covers its digest"), task)
         }
         (None, None) => {
             return Err(Refusal::new(RefusalCode::NotFound, format!("there is no artifact {wanted}")).into());
@@ -243,9 +242,9 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
 }
 
 /// The decisions of a task up to its receipt, one line each.
-fn decisions(ops: &Ops, task: TaskId) -> ApiResult<String> {
+fn decision_lines(ops: &Ops, task: TaskId) -> ApiResult<String> {
     let mut out = String::new();
-    for (_, line) in ops.records.ledger(|r| r.decisions(task, 0))? {
+    for (_, line) in ops.records.read_ledger(|r| r.decisions(task, 0))? {
         if let Ok(Record { what: RecordContent::Decision(Decision::Sealed(_)), .. }) = Record::parse(&line) {
             break;
         }

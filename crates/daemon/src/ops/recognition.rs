@@ -1,10 +1,10 @@
-//! Who is at the other end of a connection: every surface has its callers recognised here.
+//! Recognises the caller at the other end of a connection, for every surface.
 //!
-//! On the unix socket the kernel says who the peer is; elsewhere only a token counts.
+//! On the unix socket the kernel reports the peer; elsewhere only a token counts.
 
 use super::Ops;
 use crate::{
-    caller::{AGENT, Caller, Visibility},
+    caller::{AGENT_SCOPES, Caller, Visibility},
     descriptors::OutOfDescriptors,
     left_agent, lock,
     peer::{self, ConnectionHolder, KnownProcesses, Peer},
@@ -24,29 +24,29 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What begins every token.
-pub(crate) const TOKEN: &str = "csn_";
+/// The prefix of every token.
+pub(crate) const TOKEN_PREFIX: &str = "csn_";
 
-/// The other end of a unix socket, pinned when it came, while it could not have become another.
+/// The other end of a unix socket. It is pinned on arrival, before its pid can be reused.
 #[derive(Clone)]
 pub(crate) struct SocketPeer {
     uid: Option<u32>,
     pid: Option<u32>,
     pin: ProcessPin,
-    /// What it was found to be, and by which roster.
+    /// The person that it was recognised as, and by which roster.
     person: Arc<Mutex<Option<KnownPerson>>>,
 }
 
-/// A process that was found to be a person's, and by which roster.
+/// A process that was recognised as a person's, and by which roster.
 type KnownPerson = (Arc<Roster>, Process);
 
-/// What holds the process at the other end of a socket to its number; none on kernels that cannot.
+/// The pidfd of the process at the other end of a socket; none on kernels without support.
 type ProcessPin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
 
 impl SocketPeer {
-    pub(crate) fn of(ops: &Ops, stream: &tokio::net::UnixStream) -> Self {
+    pub(crate) fn from_stream(ops: &Ops, stream: &tokio::net::UnixStream) -> Self {
         let peer = stream.peer_cred().ok();
-        let pin = ops.descriptors.with(|| match countersign_shim::peer_pidfd(stream.as_fd()) {
+        let pin = ops.descriptors.with_reserve(|| match countersign_shim::peer_pidfd(stream.as_fd()) {
             Ok(pin) => Ok(pin.map(Arc::new)),
             Err(_) => Err(OutOfDescriptors),
         });
@@ -62,36 +62,36 @@ impl SocketPeer {
         self.pid
     }
 
-    /// Enters a user of the machine who comes for the first time.
-    pub(crate) async fn welcome(&self, ops: &Ops) -> Result<(), Refusal> {
+    /// Adds a user of the machine who calls for the first time.
+    pub(crate) async fn add_new_user(&self, ops: &Ops) -> Result<(), Refusal> {
         let Some(uid) = self.uid else { return Ok(()) };
         let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
-        if known || !ops.users.is_machine() || ops.reading_only.is_set() {
+        if known || !ops.users.is_system_service() || ops.reading_only.is_set() {
             return Ok(());
         }
-        ops.welcome(users::find_task_user(uid)?).await
+        ops.add_user(users::find_task_user(uid)?).await
     }
 
-    /// Who came; with a token, as whom it says.
+    /// The caller; with a token, the token's.
     pub(crate) fn caller(&self, ops: &Ops, token: Option<&str>) -> Result<Caller, Refusal> {
-        let visitor = visitor(ops, self.uid)?;
+        let user = find_system_user(ops, self.uid)?;
         let pin = self.pin.as_ref().map_err(|out| *out)?.as_deref();
-        let peer = ops.descriptors.with(|| self.recognise(ops, pin))?;
+        let peer = ops.descriptors.with_reserve(|| self.recognise(ops, pin))?;
         match (&peer, token) {
-            // A token makes a person no more than they are, and an agent not a person.
-            (Peer::Person(_), Some(token)) => of_token(ops, token),
-            (peer, _) => Ok(of_peer(ops, peer, visitor)),
+            // A token cannot make an agent a person.
+            (Peer::Person(_), Some(token)) => caller_for_token(ops, token),
+            (peer, _) => Ok(caller_for_peer(ops, peer, user)),
         }
     }
 
-    /// Until the roster changes, a process that lives is who it was. A connection may be older than what made its
+    /// A live process is recognised once per roster. A connection may be older than the registration that made its
     /// process an agent.
     fn recognise(&self, ops: &Ops, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
         let mut person = lock(&self.person);
         let roster = Arc::clone(&ops.roster.borrow());
         if let Some((known, process)) = person.as_ref()
             && Arc::ptr_eq(known, &roster)
-            && pin.is_some_and(peer::lives)
+            && pin.is_some_and(peer::is_alive)
         {
             return Ok(Peer::Person(*process));
         }
@@ -104,42 +104,42 @@ impl SocketPeer {
     }
 }
 
-/// The other end of a connection on loopback.
+/// The other end of a loopback connection.
 #[derive(Clone)]
 pub(crate) struct TcpPeer {
-    theirs: SocketAddr,
-    ours: Option<SocketAddr>,
-    /// By which roster it was found that no task or agent holds it.
+    peer_address: SocketAddr,
+    local_address: Option<SocketAddr>,
+    /// The roster by which the holder was found to be neither a task nor an agent.
     checked: Arc<Mutex<Option<Arc<Roster>>>>,
 }
 
-/// What a request does, as far as it matters who holds its connection.
+/// What a request does, as far as the holder of its connection matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    Looks,
+    Reads,
     Acts,
-    /// It acts, and its client may be asked for whoever sits at it.
+    /// It acts, and its client may be asked on behalf of a person.
     InBand,
 }
 
 impl TcpPeer {
-    pub(crate) fn new(theirs: SocketAddr, ours: Option<SocketAddr>) -> Self {
-        Self { theirs, ours, checked: Arc::default() }
+    pub(crate) fn new(peer_address: SocketAddr, local_address: Option<SocketAddr>) -> Self {
+        Self { peer_address, local_address, checked: Arc::default() }
     }
 
-    /// A person's token in the hands of a task is not a person: whoever acts over loopback must be a process that is
-    /// one, or somebody else's. Checked once for a connection, and again when somebody has become an agent.
+    /// A person's token in the hands of a task does not make it a person: a caller that acts over loopback must be a
+    /// person's process, or another user's. Checked once per connection, and again when an agent was registered.
     ///
-    /// An agent's token is an agent's wherever it is; but only where it is not a task's does its client speak for a
-    /// person.
-    pub(crate) async fn not_from_a_task(
+    /// An agent's token is an agent's wherever it is used; but its client may answer for a person only if it is not a
+    /// task.
+    pub(crate) async fn check_holder(
         &self,
         ops: &Arc<Ops>,
         touch: RequestKind,
         caller: &mut Caller,
     ) -> Result<(), Refusal> {
         let agent = caller.kind == CredentialKind::Agent;
-        if touch == RequestKind::Looks || agent && touch != RequestKind::InBand {
+        if touch == RequestKind::Reads || agent && touch != RequestKind::InBand {
             return Ok(());
         }
         let roster = Arc::clone(&ops.roster.borrow());
@@ -147,9 +147,9 @@ impl TcpPeer {
         if known.is_some_and(|known| Arc::ptr_eq(&known, &roster)) {
             return Ok(());
         }
-        let (theirs, ours, at) = (self.theirs, self.ours, Arc::clone(ops));
+        let (peer_address, local_address, at) = (self.peer_address, self.local_address, Arc::clone(ops));
         let uid = roster.uid(caller.principal).unwrap_or_else(|| rustix::process::geteuid().as_raw());
-        let found = crate::blocking(move || is_nobodys_task(&at, theirs, ours, uid)).await;
+        let found = crate::blocking(move || is_known_person(&at, peer_address, local_address, uid)).await;
         match found {
             Ok(Err(out)) => Err(out.into()),
             Ok(Ok(true)) => {
@@ -162,25 +162,27 @@ impl TcpPeer {
             }
             _ => Err(Refusal::new(
                 RefusalCode::MissingScope,
-                format!("{} is a person's, and used by a task, by an agent, or by nobody who can be found", caller.via),
+                format!("{} is a person's token, but a task, an agent or an unknown process uses it", caller.via),
             )
-            .hint("if it was stolen: csn token revoke")),
+            .hint("if the token was stolen, revoke it: csn token revoke")),
         }
     }
 }
 
 /// Whether the process at the other end is known to be neither a task's nor an agent's.
-fn is_nobodys_task(
+fn is_known_person(
     ops: &Ops,
-    theirs: SocketAddr,
-    ours: Option<SocketAddr>,
+    peer_address: SocketAddr,
+    local_address: Option<SocketAddr>,
     uid: u32,
 ) -> Result<bool, OutOfDescriptors> {
-    ops.descriptors.with(|| {
-        let holder = ours.map_or(Ok(ConnectionHolder::Nobody), |ours| peer::holder(theirs, ours, uid))?;
+    ops.descriptors.with_reserve(|| {
+        let holder = local_address.map_or(Ok(ConnectionHolder::Nobody), |local_address| {
+            peer::find_holder(peer_address, local_address, uid)
+        })?;
         Ok(match holder {
             ConnectionHolder::Process(pid) => matches!(recognise(ops, Some(pid), None)?, Peer::Person(_)),
-            ConnectionHolder::Hidden(all) => with_known(ops, |known| {
+            ConnectionHolder::Hidden(all) => with_known_processes(ops, |known| {
                 for pid in &all {
                     if peer::is_below(*pid, known)? {
                         return Ok(false);
@@ -194,24 +196,24 @@ fn is_nobodys_task(
     })
 }
 
-/// Processes that were found to be a person's. One stays so until somebody is registered as an agent: it cannot come
-/// to be below a shim.
+/// Processes that were recognised as a person's. One stays so until an agent is registered: it cannot become the child
+/// of a shim.
 #[derive(Default)]
 pub(crate) struct KnownPeople {
     persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
 }
 
-const MAX_RECOGNISED: usize = 1024;
+const MAX_RECOGNISED_PROCESSES: usize = 1024;
 
 impl KnownPeople {
-    fn knows(&self, roster: &Arc<Roster>, process: Process) -> bool {
+    fn contains(&self, roster: &Arc<Roster>, process: Process) -> bool {
         let persons = lock(&self.persons);
         Arc::ptr_eq(&persons.0, roster) && persons.1.contains(&process)
     }
 
     fn add(&self, roster: &Arc<Roster>, process: Process) {
         let mut persons = lock(&self.persons);
-        if !Arc::ptr_eq(&persons.0, roster) || persons.1.len() >= MAX_RECOGNISED {
+        if !Arc::ptr_eq(&persons.0, roster) || persons.1.len() >= MAX_RECOGNISED_PROCESSES {
             *persons = (Arc::clone(roster), HashSet::new());
         }
         persons.1.insert(process);
@@ -220,81 +222,82 @@ impl KnownPeople {
 
 fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
     let roster = Arc::clone(&ops.roster.borrow());
-    // Only with a pin: without one its number could be another's by now.
+    // Only with a pidfd: without one the pid may have been reused.
     let Some(pid) = pid else { return Ok(Peer::Unpinned) };
-    let before = peer::process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::lives));
-    if let Some(process) = before.filter(|p| ops.recognised.knows(&roster, *p)) {
+    let before = peer::read_process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::is_alive));
+    if let Some(process) = before.filter(|p| ops.known_people.contains(&roster, *p)) {
         return Ok(Peer::Person(process));
     }
-    let found = with_known(ops, |known| peer::recognise(pid, pin, known))?;
+    let found = with_known_processes(ops, |known| peer::recognise(pid, pin, known))?;
     if let Peer::Person(process) = found {
-        ops.recognised.add(&roster, process);
+        ops.known_people.add(&roster, process);
     }
     Ok(found)
 }
 
-/// With all that marks a process as a task's or an agent's.
-fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
+/// Runs `look` with everything that marks a process as a task's or an agent's.
+fn with_known_processes<T>(ops: &Ops, inspect: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     let roster = Arc::clone(&ops.roster.borrow());
-    look(&KnownProcesses {
+    inspect(&KnownProcesses {
         shim: &|pid| ops.registry.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
-        left: &|chain| left_agent::left(chain, &roster),
+        left: &|chain| left_agent::find_trace(chain, &roster),
         daemon: std::process::id(),
     })
 }
 
-/// A user of the machine at the socket, and the principal that they are.
+/// A user of the machine at the socket, and their principal.
 struct SystemUser {
     uid: u32,
     principal: PrincipalId,
-    called: Text,
+    recorded_name: Text,
 }
 
-/// Whom the kernel says has come. An ordinary daemon knows its own user; the owner of a machine's daemon is root.
-fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
-    let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not say who asks"))?;
+/// The user that the kernel reports. Root is the owner of a system service.
+fn find_system_user(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
+    let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not report the calling user"))?;
     let roster = ops.roster.borrow();
-    let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_machine() && uid == 0;
+    let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_system_service() && uid == 0;
     let principal =
-        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_machine()) };
+        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_system_service()) };
     match principal {
         Some(principal) => {
-            let called = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
-            Ok(SystemUser { uid, principal, called })
+            let recorded_name = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
+            Ok(SystemUser { uid, principal, recorded_name })
         }
-        None => Err(Refusal::new(RefusalCode::Forbidden, "this house belongs to another user")),
+        None => Err(Refusal::new(RefusalCode::Forbidden, "this daemon belongs to another user")),
     }
 }
 
-fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
-    let SystemUser { uid, principal: own, called } = visitor;
-    let agent = |principal, audience, sees: Visibility, via: Via, why: &'static str| Caller {
+fn caller_for_peer(ops: &Ops, peer: &Peer, user: SystemUser) -> Caller {
+    let SystemUser { uid, principal: own, recorded_name } = user;
+    let agent = |principal, audience, visibility: Visibility, via: Via, why: &'static str| Caller {
         uid: Some(uid),
-        called: via.text(),
+        recorded_name: via.text(),
         principal,
         kind: CredentialKind::Agent,
-        scopes: AGENT.to_vec(),
+        scopes: AGENT_SCOPES.to_vec(),
         audience,
         token: None,
-        sees,
+        visibility,
         via,
         process: None,
         doubtful: false,
-        why,
+        missing_scope_reason: why,
     };
-    // Whose the session is, and how far it is trusted, its agent is and is trusted.
-    let of_session = |session: Option<SessionId>, why: &'static str| {
+    // The agent has the principal and the audience of its session.
+    let agent_of_session = |session: Option<SessionId>, why: &'static str| {
         let known = session.and_then(|s| ops.roster.borrow().session(s).cloned());
-        // Whose processes something is below is a fact; a marker is only what they say, and says nothing about others.
-        let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
-        match known.filter(|s| theirs || s.principal == own) {
+        // The position in the process tree is a fact; a marker is only a claim, and proves nothing about other
+        // principals.
+        let is_descendant = matches!(peer, Peer::Task(_) | Peer::Agent(_));
+        match known.filter(|s| is_descendant || s.principal == own) {
             Some(s) => agent(s.principal, s.audience, Visibility::Session(s.id), Via::Agent, why),
-            // By a name that no session of an agent has: it sees what it asked for itself.
+            // This name belongs to no agent's session: the caller sees only its own requests.
             None => agent(own, Audience::Personal, Visibility::Own, Via::Orphan, why),
         }
     };
-    let of_task = |task| ops.records.task_owner(task).ok().flatten().and_then(|(_, session)| session);
+    let session_of_task = |task| ops.records.task_owner(task).ok().flatten().and_then(|(_, session)| session);
     match peer {
         Peer::Person(process) => Caller {
             principal: own,
@@ -305,63 +308,64 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
                 vec![CredentialScope::Observe, CredentialScope::Run, CredentialScope::Approve]
             },
             uid: Some(uid),
-            called,
+            recorded_name,
             audience: Audience::Personal,
             token: None,
-            sees: Visibility::All,
+            visibility: Visibility::All,
             via: Via::Socket,
             process: Some(*process),
             doubtful: false,
-            why: "",
+            missing_scope_reason: "",
         },
-        Peer::Task(task) => of_session(of_task(*task), ", which no task has"),
-        Peer::Agent(session) => of_session(Some(*session), ", which nothing below an agent's process has"),
-        Peer::Marked(task) => match task.parse().ok().and_then(of_task) {
-            Some(session) => of_session(Some(session), ", which no task has"),
-            None => of_session(None, ", and this process carries the marker of a task"),
+        Peer::Task(task) => agent_of_session(session_of_task(*task), "; a task cannot have it"),
+        Peer::Agent(session) => agent_of_session(Some(*session), "; a process that an agent started cannot have it"),
+        Peer::Marked(task) => match task.parse().ok().and_then(session_of_task) {
+            Some(session) => agent_of_session(Some(session), "; a task cannot have it"),
+            None => agent_of_session(None, "; this process has the marker of a task in its environment"),
         },
-        Peer::LeftAgent => of_session(None, ", and this process carries the environment of an agent"),
+        Peer::LeftAgent => agent_of_session(None, "; this process has variables of an agent in its environment"),
         Peer::Unpinned => {
-            let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
+            let why = "; the calling process could not be identified (it has ended, or it hides)";
             agent(own, Audience::Personal, Visibility::Own, Via::Unidentified, why)
         }
     }
 }
 
-/// Who holds a token: `csn_ID_SECRET`.
-pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
-    let (id, _) = token.strip_prefix(TOKEN).and_then(|rest| rest.split_once('_')).ok_or_else(no_token)?;
-    let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| no_token())?;
+/// The caller with this token: `csn_ID_SECRET`.
+pub(crate) fn caller_for_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
+    let (id, _) =
+        token.strip_prefix(TOKEN_PREFIX).and_then(|rest| rest.split_once('_')).ok_or_else(invalid_token_refusal)?;
+    let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| invalid_token_refusal())?;
     let now = clock::now();
-    let kept = ops.roster.borrow().token(id).cloned().ok_or_else(no_token)?;
-    // Of two digests, not of the token: how far they agree tells nothing.
-    if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.holds(now) {
-        return Err(no_token());
+    let stored = ops.roster.borrow().token(id).cloned().ok_or_else(invalid_token_refusal)?;
+    // This compares digests, not tokens: the time it takes reveals nothing.
+    if stored.hash != Digest::sha256(&[token.as_bytes()]) || !stored.holds(now) {
+        return Err(invalid_token_refusal());
     }
-    if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
-        ops.commit.register_later(RegisterCommand::UsedToken(id));
+    if stored.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
+        ops.commit.register_later(RegisterCommand::RecordTokenUse(id));
     }
     Ok(Caller {
-        principal: kept.principal,
-        kind: kept.kind,
-        scopes: kept.scopes.clone(),
-        audience: kept.audience,
+        principal: stored.principal,
+        kind: stored.kind,
+        scopes: stored.scopes.clone(),
+        audience: stored.audience,
         token: Some(id),
-        sees: Visibility::All,
-        via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", kept.name))),
+        visibility: Visibility::All,
+        via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", stored.name))),
         process: None,
         doubtful: false,
         uid: None,
-        called: Text::default(),
-        why: match kept.kind {
-            CredentialKind::Agent => ", which no agent has",
-            CredentialKind::Person => ", which this token was not given",
+        recorded_name: Text::default(),
+        missing_scope_reason: match stored.kind {
+            CredentialKind::Agent => "; an agent cannot have it",
+            CredentialKind::Person => "; this token does not have it",
         },
     })
 }
 
-/// No token came, or one that is not good.
-pub(crate) fn no_token() -> Refusal {
-    Refusal::new(RefusalCode::Unauthorized, "this needs a token that is good: `Authorization: Bearer csn_…`")
-        .hint("make one with `csn token create`; one that was revoked or has expired is not good any more")
+/// The refusal without a valid token.
+pub(crate) fn invalid_token_refusal() -> Refusal {
+    Refusal::new(RefusalCode::Unauthorized, "this needs a valid token in the header `Authorization: Bearer csn_…`")
+        .hint("create one with `csn token create`; a revoked or expired token is not valid")
 }

@@ -1,7 +1,7 @@
-//! Retention: the directories of finished tasks go when they are old or too many. What was decided stays, and so do
-//! the digests of what went.
+//! Retention: removes the directories of finished tasks when they are old or take too much space. Decisions stay, and
+//! so do the digests of removed files.
 //!
-//! Decided first, removed then: after a crash in between, the next round removes what has been decided about.
+//! The decision comes before the removal: after a crash in between, the next run removes what was decided.
 
 use super::{ApiResult, Ops};
 use crate::desk::DeskEvent;
@@ -12,77 +12,87 @@ use countersign_model::{
 use countersign_store::{RetentionConfig, clock};
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc, time::Duration};
 
-/// How often the house tidies up, and how long after its start for the first time.
-const EVERY: Duration = Duration::from_secs(600);
-/// So long after it was let run by others, in microseconds, nobody will say how something went.
-const NEVER_TOLD: i64 = 6 * 3600 * 1_000_000;
-const FIRST: Duration = Duration::from_secs(20);
-/// What has just settled gets its receipt first.
-const SEALED_WITHIN: Duration = Duration::from_secs(2);
+/// How often retention runs, and how long after the start for the first time.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(600);
+/// How long an agent may take to report the outcome of a command that it runs itself, in microseconds.
+const MAX_UNREPORTED_MICROS: i64 = 6 * 3600 * 1_000_000;
+const FIRST_RUN_DELAY: Duration = Duration::from_secs(20);
+/// How long retention waits for receipts: a settled task needs its receipt first.
+const SEALING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Tidies up for as long as the house serves.
-pub(crate) async fn tick(ops: Arc<Ops>) {
-    tokio::time::sleep(FIRST).await;
-    if let Err(e) = finish(&ops).await {
+/// Runs retention while the daemon serves.
+pub(crate) async fn run_periodically(ops: Arc<Ops>) {
+    tokio::time::sleep(FIRST_RUN_DELAY).await;
+    if let Err(e) = finish_decided(&ops).await {
         crate::log!("retention: {e}");
     }
     loop {
-        ops.commit.give_up(Timestamp::from_micros(clock::now().micros() - NEVER_TOLD));
-        match tidy(&ops, ops.config.retention.clone(), false).await {
+        ops.commit.give_up_unreported(Timestamp::from_micros(clock::now().micros() - MAX_UNREPORTED_MICROS));
+        match run_once(&ops, ops.config.retention.clone(), false).await {
             Ok(done) if done.removed.is_empty() => {}
-            Ok(done) => crate::log!("retention: {} tasks, {} bytes removed", done.removed.len(), done.bytes),
+            Ok(done) => crate::log!("retention: removed {} of {}", count_bytes(done.bytes), count_tasks(&done)),
             Err(e) => crate::log!("retention: {e}"),
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(RETENTION_INTERVAL).await;
     }
 }
 
-/// Removes what an earlier house has decided about and not removed: a crash came between.
-async fn finish(ops: &Arc<Ops>) -> Result<(), Refusal> {
-    let _one = ops.tidying.lock().await;
-    for task in found(ops).await?.into_keys() {
-        if ops.records.ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))? {
-            take_away(ops, task).await?;
+fn count_tasks(report: &GcReport) -> String {
+    match report.removed.len() {
+        1 => "1 task".to_owned(),
+        count => format!("{count} tasks"),
+    }
+}
+
+fn count_bytes(bytes: u64) -> String {
+    if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") }
+}
+
+/// Removes what an earlier daemon decided to remove, before it crashed.
+async fn finish_decided(ops: &Arc<Ops>) -> Result<(), Refusal> {
+    let _lock = ops.retention_lock.lock().await;
+    for task in tasks_on_disk(ops).await?.into_keys() {
+        if ops.records.read_ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))? {
+            remove_directory(ops, task).await?;
         }
     }
     Ok(())
 }
 
-async fn found(ops: &Arc<Ops>) -> Result<BTreeMap<TaskId, u64>, Refusal> {
+async fn tasks_on_disk(ops: &Arc<Ops>) -> Result<BTreeMap<TaskId, u64>, Refusal> {
     let ops = Arc::clone(ops);
-    crate::blocking(move || on_disk(&ops)).await?.map_err(|e| internal(e.to_string()))
+    crate::blocking(move || list_task_directories(&ops)).await?.map_err(|e| internal(e.to_string()))
 }
 
-/// One round. Oldest first: ids are in the order in which tasks were asked.
-pub(crate) async fn tidy(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Result<GcReport, Refusal> {
-    ops.sealed_so_far(SEALED_WITHIN).await;
-    let _one = ops.tidying.lock().await;
-    let found = found(ops).await?;
+/// One run. Oldest first: ids are in the order in which tasks were created.
+pub(crate) async fn run_once(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Result<GcReport, Refusal> {
+    ops.wait_for_receipts(SEALING_TIMEOUT).await;
+    let _lock = ops.retention_lock.lock().await;
+    let found = tasks_on_disk(ops).await?;
     let (mut done, now) = (GcReport::default(), clock::now());
     let mut left: u64 = found.values().sum();
     let oldest = Duration::from_secs(rule.days.saturating_mul(86_400));
     for (task, bytes) in found {
         let too_much = left > rule.bytes;
-        // A task cannot have settled before it was asked: of the young ones the ledger need not be asked.
-        let known = match too_much || now.since(task.asked_about()) >= oldest {
-            // What has no receipt yet is still needed for it, however long that takes.
-            true if !ops.records.ledger(|r| r.is_sealed(task)).map_err(|e| internal(e.to_string()))? => None,
-            true => ops.records.ledger(|r| r.settled(task)).map_err(|e| internal(e.to_string()))?,
-            false => None,
-        };
+        // A task cannot have settled before it was created: the ledger need not be read for young ones.
+        let due = too_much || now.since(task.asked_about()) >= oldest;
+        // The files of a task without a receipt are still needed for it, however long that takes.
+        let due = due && ops.records.read_ledger(|r| r.is_sealed(task)).map_err(|e| internal(e.to_string()))?;
+        let known =
+            if due { ops.records.read_ledger(|r| r.settled(task)).map_err(|e| internal(e.to_string()))? } else { None };
         let why = match known {
-            Some((at, _)) if now.since(at) >= oldest => Text::from_static("older than is kept"),
-            Some(_) if too_much => Text::from_static("more than is kept"),
-            // Young enough, or it has not settled: that is never touched.
+            Some((at, _)) if now.since(at) >= oldest => Text::from_static("older than the retention period"),
+            Some(_) if too_much => Text::from_static("over the size limit of retention"),
+            // Young enough, or not settled.
             _ => {
                 done.kept_tasks += 1;
                 continue;
             }
         };
         if let (false, Some((_, next_seq))) = (dry, known)
-            && let Err(e) = remove(ops, task, next_seq, bytes, why.clone()).await
+            && let Err(e) = expire_task(ops, task, next_seq, bytes, why.clone()).await
         {
-            // One that cannot be removed does not keep the others.
+            // A task that cannot be removed does not stop the others.
             crate::log!("retention: {task}: {e}");
             done.kept_tasks += 1;
             continue;
@@ -99,20 +109,20 @@ fn internal(e: String) -> Refusal {
     Refusal::new(RefusalCode::Internal, e)
 }
 
-/// Every task that has a directory, and how much is in it.
-fn on_disk(ops: &Ops) -> io::Result<BTreeMap<TaskId, u64>> {
+/// Every task with a directory, and the size of its files.
+fn list_task_directories(ops: &Ops) -> io::Result<BTreeMap<TaskId, u64>> {
     let mut found = BTreeMap::new();
-    for shard in entries(&ops.home.tasks())? {
-        for dir in entries(&shard.path())? {
+    for shard in read_entries(&ops.home.tasks())? {
+        for dir in read_entries(&shard.path())? {
             if let Some(task) = dir.file_name().to_str().and_then(|name| name.parse::<TaskId>().ok()) {
-                found.insert(task, size(&dir.path()));
+                found.insert(task, directory_size(&dir.path()));
             }
         }
     }
     Ok(found)
 }
 
-fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+fn read_entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(dir) {
         Ok(entries) => entries.collect(),
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
@@ -120,31 +130,31 @@ fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     }
 }
 
-fn size(dir: &Path) -> u64 {
-    let files = entries(dir).unwrap_or_default();
+fn directory_size(dir: &Path) -> u64 {
+    let files = read_entries(dir).unwrap_or_default();
     files.iter().filter_map(|f| f.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
 }
 
-async fn remove(ops: &Arc<Ops>, task: TaskId, seq: u64, bytes: u64, why: Text) -> Result<(), Refusal> {
-    // What has been decided about is only removed: a crash came between.
-    let decided = ops.records.ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))?;
+async fn expire_task(ops: &Arc<Ops>, task: TaskId, seq: u64, bytes: u64, why: Text) -> Result<(), Refusal> {
+    // If the removal was already decided, a crash came before it.
+    let decided = ops.records.read_ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))?;
     if !decided {
         let streams = {
             let ops = Arc::clone(ops);
-            crate::blocking(move || totals(&ops, task)).await?
+            crate::blocking(move || stream_totals(&ops, task)).await?
         };
-        // What cannot be read has no digests to keep; it goes all the same.
+        // A task that cannot be read has no digests to keep; it is removed nevertheless.
         let streams = streams.unwrap_or_default();
-        // That it was the house that removed it, its key says: a line in the ledger anybody could add.
-        let signed = Some(ops.sealer.expiry(task).await?);
+        // The signature proves that the daemon removed it: anyone could add a line to the ledger.
+        let signed = Some(ops.sealer.signed_expiry(task).await?);
         ops.commit.decide(vec![DeskEvent::Expired { task, seq, why, bytes, streams, signed }]).await?;
     }
     countersign_store::crash::point("retention.before_remove");
-    take_away(ops, task).await
+    remove_directory(ops, task).await
 }
 
-async fn take_away(ops: &Arc<Ops>, task: TaskId) -> Result<(), Refusal> {
-    ops.records.forget(task);
+async fn remove_directory(ops: &Arc<Ops>, task: TaskId) -> Result<(), Refusal> {
+    ops.records.forget_task(task);
     let dir = ops.home.task_dir(task);
     crate::blocking(move || match fs::remove_dir_all(&dir) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -154,7 +164,7 @@ async fn take_away(ops: &Arc<Ops>, task: TaskId) -> Result<(), Refusal> {
     .map_err(|e| internal(format!("{task}: its directory cannot be removed: {e}")))
 }
 
-fn totals(ops: &Ops, task: TaskId) -> ApiResult<StreamTotals> {
+fn stream_totals(ops: &Ops, task: TaskId) -> ApiResult<StreamTotals> {
     let state = ops.records.state_once(task)?;
     let streams = state.map(|s| s.io.streams).unwrap_or_default();
     let total = |s: StreamState| {

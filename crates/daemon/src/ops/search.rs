@@ -1,8 +1,8 @@
-//! Searching output: where in it a pattern is; page by page, checked like every other reading.
+//! Searching output: the matches of a pattern, page by page. Every chunk is verified, as in other reads.
 
 use super::{
     ApiResult, Ops,
-    output::stream_of,
+    output::check_stream,
     pattern::{OutputSketch, PatternMatch, Search, SearchPattern, SearchPosition},
 };
 use crate::{caller::Caller, lock};
@@ -24,43 +24,45 @@ use std::{
     time::Duration,
 };
 
-/// How much is looked at at a time.
-const AHEAD: u64 = 32 * 1024 * 1024;
+/// How much is read at a time.
+const READ_AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 /// Fewer chunks than this are read one after another.
-const FROM_AFAR: usize = 16;
-/// Whoever asks gets what was found in this time, and where to go on.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+const MIN_CHUNKS_FOR_PARALLEL_SCAN: usize = 16;
+/// How long one search runs; the page then names where to continue.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_THREADS: usize = 4;
 /// A line across chunks that is longer than this is read like one with a match.
 const MAX_BORDER_BYTES: usize = 1024 * 1024;
-const MATCHES: usize = 100;
+const DEFAULT_MATCHES: usize = 100;
 const MAX_MATCHES: usize = 1000;
 const MAX_CONTEXT_LINES: usize = 20;
 const MAX_PATTERN_BYTES: usize = 4096;
 
-/// A page of the lines that match.
+/// A page of matching lines.
 pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: SearchQuery) -> ApiResult<SearchPage> {
-    caller.may(CredentialScope::Observe)?;
-    let task = ops.records.find(caller, id)?;
-    ops.records.warm(task).await?;
+    caller.require_scope(CredentialScope::Observe)?;
+    let task = ops.records.find_task(caller, id)?;
+    ops.records.load_task(task).await?;
     let state = ops.records.state(task)?;
     let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
     if query.pattern.len() > MAX_PATTERN_BYTES {
-        return Err(bad(format!("`pattern` has at most {MAX_PATTERN_BYTES} bytes")).into());
+        return Err(bad(format!("`pattern` must have at most {MAX_PATTERN_BYTES} bytes")).into());
     }
     let pattern = SearchPattern::new(&query.pattern, query.regex, query.ignore_case);
     let pattern = pattern.map_err(|e| bad(format!("`pattern`: {e}")))?;
-    let (context, most) = (query.context.unwrap_or(0), query.max_results.unwrap_or(MATCHES));
+    let (context, most) = (query.context.unwrap_or(0), query.max_results.unwrap_or(DEFAULT_MATCHES));
     if context > MAX_CONTEXT_LINES || !(1..=MAX_MATCHES).contains(&most) {
-        return Err(bad(format!("`context` is 0 to {MAX_CONTEXT_LINES}, `max_results` 1 to {MAX_MATCHES}")).into());
+        let message = format!("`context` must be from 0 to {MAX_CONTEXT_LINES}, `max_results` from 1 to {MAX_MATCHES}");
+        return Err(bad(message).into());
     }
     let mut streams = match query.stream {
-        Some(stream) => vec![stream_of(state.request.mode, stream)?],
+        Some(stream) => vec![check_stream(state.request.mode, stream)?],
         None => StreamName::for_mode(state.request.mode).to_vec(),
     };
-    let mut from = SearchPosition { offset: 0, line: 1, into: 0 };
+    let mut from = SearchPosition { offset: 0, line: 1, searched_bytes: 0 };
     if let Some(cursor) = query.after {
-        let (stream, place) = parse_cursor(&cursor).ok_or_else(|| bad("`after` is the `next` of a page".to_owned()))?;
+        let (stream, place) =
+            parse_cursor(&cursor).ok_or_else(|| bad("`after` must be the `next` of an earlier page".to_owned()))?;
         let at = streams.iter().position(|s| *s == stream);
         streams.drain(..at.ok_or_else(|| bad("`after` belongs to another search".to_owned()))?);
         from = place;
@@ -72,9 +74,9 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
 fn parse_cursor(text: &str) -> Option<(StreamName, SearchPosition)> {
     let mut parts = text.split('.');
     let stream = serde_json::from_value(parts.next()?.into()).ok()?;
-    // No stream is longer, and no line has a higher number.
+    // No stream is longer than this, and no line has a higher number.
     let mut number = || parts.next()?.parse::<u64>().ok().filter(|n| *n < 1 << 60);
-    let place = SearchPosition { offset: number()?, line: number()?, into: number()? };
+    let place = SearchPosition { offset: number()?, line: number()?, searched_bytes: number()? };
     parts.next().is_none().then_some((stream, place))
 }
 
@@ -90,14 +92,14 @@ fn search_stream(
     let (mut matches, mut next) = (Vec::new(), None);
     for (n, stream) in streams.iter().enumerate() {
         let mut search = Search::new(pattern, context, most - matches.len(), from);
-        walk(ops, state, *stream, &mut search)?;
+        search_output(ops, state, *stream, &mut search)?;
         let (found, more) = search.finish();
-        matches.extend(found.iter().map(|m| shown(*stream, m)));
+        matches.extend(found.iter().map(|m| match_view(*stream, m)));
         if let Some(place) = more {
-            next = Some(format!("{stream}.{}.{}.{}", place.offset, place.line, place.into));
+            next = Some(format!("{stream}.{}.{}.{}", place.offset, place.line, place.searched_bytes));
             break;
         }
-        from = SearchPosition { offset: 0, line: 1, into: 0 };
+        from = SearchPosition { offset: 0, line: 1, searched_bytes: 0 };
         if matches.len() >= most && n + 1 < streams.len() {
             next = Some(format!("{}.0.1.0", streams[n + 1]));
             break;
@@ -106,9 +108,9 @@ fn search_stream(
     Ok(SearchPage { matches, next, complete: state.settled() })
 }
 
-/// Feeds a stream to the search, as far as it goes now. Stretches without a match are found from afar, by all
-/// processors; what is left is read line by line.
-fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_>) -> ApiResult<()> {
+/// Feeds a stream to the search, as far as it goes now. Several threads scan for stretches without a match; the rest is
+/// read line by line.
+fn search_output(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_>) -> ApiResult<()> {
     let Some(reading) = ops.records.output(state)? else { return Ok(()) };
     let (total, gap) = {
         let mut reading = lock(&reading);
@@ -118,28 +120,28 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
     if total == 0 {
         return Ok(());
     }
-    let file = ops.records.file(state.task_id, stream.file()).map_err(ReadError::from)?;
+    let file = ops.records.open_file(state.task_id, stream.file()).map_err(ReadError::from)?;
     let mut held: Vec<u8> = Vec::new();
-    let deadline = clock::steady() + LONGEST_LOOK;
+    let deadline = clock::steady() + SEARCH_TIMEOUT;
     while !search.is_done() {
-        let mut at = search.place().offset + held.len() as u64;
+        let mut at = search.position().offset + held.len() as u64;
         if clock::steady() > deadline {
             search.stop();
             break;
         }
         if let Some(gap) = gap.filter(|gap| (gap.offset..gap.end()).contains(&at)) {
-            feed(search, &mut held, true);
-            search.jump(gap.end());
+            feed_search(search, &mut held, true);
+            search.continue_after_gap(gap.end());
             (at, held) = (gap.end(), Vec::new());
         }
         if at >= total {
             break;
         }
-        let spans = lock(&reading).spans(stream, at, AHEAD);
+        let spans = lock(&reading).spans(stream, at, READ_AHEAD_BYTES);
         let Some(last) = spans.last().map(|s| s.end()) else { break };
         let whole = spans.first().is_some_and(|s| s.offset() == at);
-        if whole && search.may_pass() && spans.len() >= FROM_AFAR {
-            held = from_afar(&file, &spans, search, held)?;
+        if whole && search.can_skip() && spans.len() >= MIN_CHUNKS_FOR_PARALLEL_SCAN {
+            held = scan_in_parallel(&file, &spans, search, held)?;
         } else {
             // Up to the next chunk, or all of the few that are left.
             let near = if whole { &spans[..] } else { &spans[..1] };
@@ -149,23 +151,28 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
             }
             let end = near.last().map_or(last, |s| s.end());
             held.extend_from_slice(&bytes[(at - near[0].offset()) as usize..]);
-            feed(search, &mut held, end >= total || gap.is_some_and(|gap| gap.offset == end));
+            feed_search(search, &mut held, end >= total || gap.is_some_and(|gap| gap.offset == end));
         }
     }
     if !search.is_done() && !held.is_empty() {
-        feed(search, &mut held, true);
+        feed_search(search, &mut held, true);
     }
     Ok(())
 }
 
-fn feed(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
+fn feed_search(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
     let used = search.feed(held, last);
     held.drain(..used);
 }
 
-/// Looks at stretches all at once, and passes over those without a match. What has one is fed. Gives what is left of a
-/// line that is not whole.
-fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut held: Vec<u8>) -> ApiResult<Vec<u8>> {
+/// Scans stretches in parallel and skips those without a match; feeds the others. Returns the rest of an incomplete
+/// line.
+fn scan_in_parallel(
+    file: &File,
+    spans: &[OutputChunk],
+    search: &mut Search<'_>,
+    mut held: Vec<u8>,
+) -> ApiResult<Vec<u8>> {
     let pattern = search.pattern();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let each = spans.len().div_ceil(threads * 2);
@@ -178,7 +185,7 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
             scope.spawn(|| {
                 let mut bytes = Vec::new();
                 while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < stretches.len()) {
-                    let glance = glance(file, stretches[n], pattern, &mut bytes);
+                    let glance = scan_stretch(file, stretches[n], pattern, &mut bytes);
                     *lock(&glances[n]) = Some(glance);
                 }
             });
@@ -190,13 +197,13 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
             break;
         }
         let (mut bytes, start) = (Vec::new(), stretch[0].offset());
-        // The line that begins before this stretch is looked at whole.
-        if let (false, Some(first), Some(last)) = (glance.promising, glance.first, glance.last) {
+        // The line that begins before this stretch is searched as a whole.
+        if let (false, Some(first), Some(last)) = (glance.may_match, glance.first, glance.last) {
             read_range(file, stretch, start, start + first, &mut bytes)?;
             held.extend_from_slice(&bytes);
-            feed(search, &mut held, false);
-            if held.is_empty() && search.may_pass() {
-                search.pass_over(last - first, glance.lines - 1);
+            feed_search(search, &mut held, false);
+            if held.is_empty() && search.can_skip() {
+                search.skip_counted(last - first, glance.lines - 1);
                 read_range(file, stretch, start + last, start + glance.len, &mut held)?;
                 continue;
             }
@@ -206,13 +213,13 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
             read_range(file, stretch, start, start + glance.len, &mut bytes)?;
         }
         held.extend_from_slice(&bytes);
-        feed(search, &mut held, false);
+        feed_search(search, &mut held, false);
     }
     Ok(held)
 }
 
-/// Chunk by chunk, so that what is looked at is still in the processor's own memory.
-fn glance(
+/// Scans chunk by chunk, so that the bytes are still in the processor's cache.
+fn scan_stretch(
     file: &File,
     stretch: &[OutputChunk],
     pattern: &SearchPattern,
@@ -222,16 +229,16 @@ fn glance(
     for span in stretch {
         bytes.clear();
         span.read(file, bytes)?;
-        let here = OutputSketch::at(pattern, bytes);
-        // The line across the border of two chunks belongs to neither.
+        let here = OutputSketch::scan(pattern, bytes);
+        // A line across the border of two chunks belongs to neither.
         border.extend_from_slice(&bytes[..here.first.unwrap_or(here.len) as usize]);
         let across = all.len > 0 && pattern.is_in(&border);
         if here.last.is_some() || border.len() > MAX_BORDER_BYTES {
             border.clear();
             border.extend_from_slice(&bytes[here.last.unwrap_or(0) as usize..]);
         }
-        all = all.and(here);
-        all.promising |= across || border.len() > MAX_BORDER_BYTES;
+        all = all.join(here);
+        all.may_match |= across || border.len() > MAX_BORDER_BYTES;
     }
     Ok(all)
 }
@@ -246,7 +253,7 @@ fn read_range(file: &File, stretch: &[OutputChunk], from: u64, to: u64, into: &m
     Ok(())
 }
 
-fn shown(stream: StreamName, m: &PatternMatch) -> SearchMatch {
+fn match_view(stream: StreamName, m: &PatternMatch) -> SearchMatch {
     let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => Excerpt::Text(text.to_owned()),
         Err(_) => Excerpt::Encoded { encoding: Encoding::Base64, content: STANDARD.encode(bytes) },

@@ -1,10 +1,10 @@
-//! Sessions: conversations, their directories and roots.
+//! Sessions: conversations, with their directories and roots.
 
 use super::{ApiResult, Ops, control, intake};
 use crate::{
     caller::{Caller, Visibility},
     calls::AskCall,
-    facts::{self, Prepared},
+    facts::{self, PreparedRequest},
     peer,
     register_command::{RegisterCommand, RegisterReply},
     users::RunAs,
@@ -18,24 +18,24 @@ use countersign_redact::text_by_shape;
 use countersign_store::{clock, is_a_persons, proc, random, world};
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc, time::Duration};
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 500;
+const DEFAULT_PAGE_ITEMS: usize = 100;
+const MAX_PAGE_ITEMS: usize = 500;
 const MAX_TITLE_BYTES: usize = 200;
-/// How often what should end with its session is looked for, and how long one of it may take to.
-const PASSES: usize = 4;
-const ENDING: Duration = Duration::from_secs(8);
+/// How often the tasks that end with their session are listed, and how long each may take to end.
+const STOP_PASSES: usize = 4;
+const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// The session that a request names, or that its credential is bound to; its directory is filled in. None when the
-/// request belongs to the session of its place.
-pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> ApiResult<Option<Arc<Session>>> {
-    let session = match (request.session_id, &caller.sees) {
-        (Some(id), _) => Some(find_own(ops, caller, &id.to_string())?),
+/// The session that a request names or that its credential is bound to. Fills in its directory. None if the request
+/// belongs to the implicit session of its directory.
+pub(crate) fn session_of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> ApiResult<Option<Arc<Session>>> {
+    let session = match (request.session_id, &caller.visibility) {
+        (Some(id), _) => Some(find_controlled_session(ops, caller, &id.to_string())?),
         (None, Visibility::Session(own)) => ops.roster.borrow().session(*own).cloned(),
         (None, Visibility::All | Visibility::Own) => None,
     };
     let Some(session) = session else { return Ok(None) };
     if session.ended_at.is_some() {
-        return Err(over(&session).into());
+        return Err(ended_refusal(&session).into());
     }
     if request.args.cwd.is_none() {
         let place = session.directory.as_ref().or(session.folder.as_ref());
@@ -44,24 +44,25 @@ pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> A
     Ok(Some(session))
 }
 
-fn over(session: &Session) -> Refusal {
-    Refusal::new(RefusalCode::SessionOver, format!("{} has ended", session.id)).hint("open another: csn sessions open")
+fn ended_refusal(session: &Session) -> Refusal {
+    Refusal::new(RefusalCode::SessionOver, format!("{} has ended", session.id))
+        .hint("open a new session: csn sessions open")
 }
 
-/// The session of a credential's requests from one place, and whether it has to be opened.
-pub(crate) fn implicit(ops: &Ops, caller: &Caller, facts: &Facts) -> (Arc<Session>, bool) {
+/// The implicit session of a credential and a directory, and whether it is new.
+pub(crate) fn implicit_session(ops: &Ops, caller: &Caller, facts: &Facts) -> (Arc<Session>, bool) {
     let place = facts.repositories.get(&facts.cwd.resolved).unwrap_or(&facts.cwd.resolved);
     let name = text_by_shape(&format!("{} {place}", caller.via));
     if let Some(known) = ops.roster.borrow().implicit(caller.principal, &name) {
         return (Arc::clone(known), false);
     }
-    let mut session = new(caller);
+    let mut session = new_session(caller);
     session.implicit = Some(name);
     session.directory = Some(text_by_shape(place));
     (Arc::new(session), true)
 }
 
-fn new(caller: &Caller) -> Session {
+fn new_session(caller: &Caller) -> Session {
     let now = clock::now();
     Session {
         id: SessionId::mint(&mut IdMint::default(), now.millis(), u32::from_le_bytes(random())),
@@ -82,32 +83,33 @@ fn new(caller: &Caller) -> Session {
     }
 }
 
-/// Opens a session; whether it is new. An agent that has one gets that.
+/// Opens a session; returns whether it is new. An agent that has a session gets that one.
 pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBody) -> ApiResult<(Arc<Session>, bool)> {
-    caller.may(CredentialScope::Run)?;
-    match caller.sees {
-        // What an agent has is what it gets: another session would be another set of cards.
+    caller.require_scope(CredentialScope::Run)?;
+    match caller.visibility {
+        // An agent keeps its session: another one would be another set of cards.
         Visibility::Session(own) => {
             let own = ops.roster.borrow().session(own).cloned();
-            let gone = || Refusal::new(RefusalCode::NotFound, "the session of this agent is not there any more");
-            return Ok((own.ok_or_else(gone)?, false));
+            let missing = || Refusal::new(RefusalCode::NotFound, "the session of this agent does not exist any more");
+            return Ok((own.ok_or_else(missing)?, false));
         }
         Visibility::Own => {
-            return Err(Refusal::new(RefusalCode::Forbidden, "who cannot be recognised opens no session").into());
+            let message = "cannot open a session: the calling process could not be identified";
+            return Err(Refusal::new(RefusalCode::Forbidden, message).into());
         }
         Visibility::All => {}
     }
     let run_as = ops.run_as(caller.principal);
     let session = {
         let (ops, caller) = (Arc::clone(ops), caller.clone());
-        crate::blocking(move || prepare(&ops, &caller, opening)).await??
+        crate::blocking(move || prepare_session(&ops, &caller, opening)).await??
     };
     let folder = session.folder.clone();
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await {
         Ok(RegisterReply::Session(session)) => Ok((session, true)),
-        Ok(_) => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
+        Ok(_) => Err(Refusal::new(RefusalCode::Internal, "the register returned no session").into()),
         Err(refusal) => {
-            // Nobody will ever work there.
+            // The folder will not be used.
             if let (Some(folder), Ok(run_as)) = (folder, run_as) {
                 let _ = run_as.with_fs_ids(|| std::fs::remove_dir(folder.as_str()));
             }
@@ -116,55 +118,64 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
     }
 }
 
-fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Session> {
+fn prepare_session(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Session> {
     let run_as = ops.run_as(caller.principal)?;
-    let mut session = new(caller);
+    let mut session = new_session(caller);
     session.title = opening
         .title
         .map(|t| countersign_redact::text_bounded(&countersign_redact::Mask::without_values(), &t, MAX_TITLE_BYTES));
-    session.agent = opening.agent_pid.map(|pid| above(caller, pid)).transpose()?;
+    session.agent = opening.agent_pid.map(|pid| find_ancestor(caller, pid)).transpose()?;
     if session.agent.is_some() {
         session.credential = CredentialKind::Agent;
     }
     if let Some(directory) = opening.directory {
-        let facts = place(&run_as, &directory)?;
+        let facts = directory_facts(&run_as, &directory)?;
         session.directory = Some(text_by_shape(&facts.cwd.resolved));
-        session.roots =
-            facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate).iter().map(|r| text_by_shape(r)).collect();
+        session.roots = facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate)
+            .iter()
+            .map(|r| text_by_shape(r))
+            .collect();
     }
-    session.folder = Some(folder(&run_as, session.id)?);
+    session.folder = Some(create_folder(&run_as, session.id)?);
     Ok(session)
 }
 
-const MAX_NAME_BYTES: usize = 200;
+const MAX_CONVERSATION_NAME_BYTES: usize = 200;
 
-/// The session of an agent's conversation, opened at its first word; and whoever came, as its agent.
-pub(crate) async fn conversation(
+/// The session of an agent's conversation, opened at its first request; and the caller as its agent.
+pub(crate) async fn conversation_session(
     ops: &Arc<Ops>,
     caller: &Caller,
     talking: &Conversation,
 ) -> ApiResult<(Caller, Arc<Session>)> {
-    if talking.agent.is_empty() || talking.agent.len() + talking.id.len() > MAX_NAME_BYTES {
-        return Err(Refusal::new(RefusalCode::BadRequest, "`agent` and `id` name a conversation in a few words").into());
+    if talking.agent.is_empty() || talking.agent.len() + talking.id.len() > MAX_CONVERSATION_NAME_BYTES {
+        let message = format!(
+            "`agent` must not be empty, and `agent` and `id` together have at most {MAX_CONVERSATION_NAME_BYTES} bytes"
+        );
+        return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
-    let agent = match (&caller.sees, talking.agent_pid) {
-        (Visibility::All, Some(pid)) => above(caller, pid)?,
+    let agent = match (&caller.visibility, talking.agent_pid) {
+        (Visibility::All, Some(pid)) => find_ancestor(caller, pid)?,
         (Visibility::All, None) => {
             caller.process.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, "`agent_pid` is missing"))?
         }
         (Visibility::Session(own), _) => {
             let own = ops.roster.borrow().session(*own).cloned();
             let own = own.ok_or_else(|| {
-                Refusal::new(RefusalCode::NotFound, "the session of this agent is not there any more")
+                Refusal::new(RefusalCode::NotFound, "the session of this agent does not exist any more")
             })?;
             match own.agent {
                 Some(agent) => agent,
-                // An agent that runs as a task is part of what that task is part of.
+                // An agent that runs as a task belongs to the session of that task.
                 None => return Ok((caller.as_agent(&own), own)),
             }
         }
         (Visibility::Own, _) => {
-            return Err(Refusal::new(RefusalCode::Forbidden, "who cannot be recognised has no session").into());
+            return Err(Refusal::new(
+                RefusalCode::Forbidden,
+                "this needs a session, and the calling process could not be identified",
+            )
+            .into());
         }
     };
     let name = text_by_shape(&format!("{} {}", talking.agent, talking.id));
@@ -174,71 +185,71 @@ pub(crate) async fn conversation(
     }
     let session = {
         let (ops, caller, cwd) = (Arc::clone(ops), caller.clone(), talking.cwd.clone());
-        crate::blocking(move || begin(&ops, &caller, agent, &cwd, name)).await?
+        crate::blocking(move || begin_conversation(&ops, &caller, agent, &cwd, name)).await?
     };
     let session = session?;
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await? {
         RegisterReply::Session(session) => Ok((caller.as_agent(&session), session)),
-        _ => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
+        _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no session").into()),
     }
 }
 
-/// What an agent says of its directory is only what it says, once it is known for one: then its roots are those it has,
-/// and where its process itself works.
-fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text) -> ApiResult<Session> {
+/// Begins the session of a conversation. The directory that a registered agent names is only a claim: its roots are
+/// those of its session, and the one of its process's working directory.
+fn begin_conversation(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text) -> ApiResult<Session> {
     let run_as = ops.run_as(caller.principal)?;
-    let mut session = new(caller);
+    let mut session = new_session(caller);
     (session.credential, session.agent) = (CredentialKind::Agent, Some(agent));
     session.by = Via::Agent;
-    session.speaker = caller.process.filter(|_| caller.sees == Visibility::All);
+    session.speaker = caller.process.filter(|_| caller.visibility == Visibility::All);
     session.conversation = Some(name);
-    let facts = place(&run_as, directory)?;
+    let facts = directory_facts(&run_as, directory)?;
     session.directory = Some(text_by_shape(&facts.cwd.resolved));
-    let root = facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate);
+    let root = facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate);
     let mut may = Vec::new();
-    if let Visibility::Session(own) = caller.sees {
+    if let Visibility::Session(own) = caller.visibility {
         let roster = ops.roster.borrow();
         may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
         let works = countersign_shim::with_owner_ids(agent.pid, || proc::working_directory(agent.pid));
         let works = works.ok().and_then(|p| p.into_os_string().into_string().ok());
-        let works = works.and_then(|dir| place(&run_as, &dir).ok());
-        may.extend(works.and_then(|facts| facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate)));
+        let works = works.and_then(|dir| directory_facts(&run_as, &dir).ok());
+        may.extend(works.and_then(|facts| facts::root_for_directory(&facts, run_as.home(), run_as.home(), &ops.gate)));
     }
-    let trusted = |root: &String| caller.sees == Visibility::All || countersign_policy::in_roots(root, &may);
+    let trusted = |root: &String| caller.visibility == Visibility::All || countersign_policy::in_roots(root, &may);
     session.roots = root.iter().filter(|root| trusted(root)).map(|r| text_by_shape(r)).collect();
-    session.folder = Some(folder(&run_as, session.id)?);
+    session.folder = Some(create_folder(&run_as, session.id)?);
     Ok(session)
 }
 
-/// A process above whoever asks, so that nobody can make an agent of somebody else's.
-fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
+/// An ancestor of the caller: nobody can register another user's process as an agent.
+fn find_ancestor(caller: &Caller, pid: u32) -> ApiResult<Process> {
     let refused = || {
         TaskRefusal::from(
-            Refusal::new(RefusalCode::BadRequest, format!("process {pid} is not above the one that asks"))
-                .hint("`agent_pid` is the agent that started you"),
+            Refusal::new(RefusalCode::BadRequest, format!("process {pid} is not an ancestor of the calling process"))
+                .hint("`agent_pid` must be the agent that started the caller"),
         )
     };
     if is_a_persons(pid) {
         let refusal = Refusal::new(
             RefusalCode::BadRequest,
-            format!("process {pid} is a person's, and what is theirs is below it"),
+            format!("process {pid} belongs to a person and has other processes of that person below it"),
         );
-        return Err(refusal.hint("start the agent from a script or by itself, and name that").into());
+        return Err(refusal.hint("start the agent from a script or on its own, and name that process").into());
     }
     let mut at = caller.process.map(|p| p.pid).ok_or_else(refused)?;
     if at == pid {
-        // Whoever was started by a person's own shell is the agent itself.
+        // A process that a person's own shell started is the agent itself.
         return caller.process.ok_or_else(refused);
     }
     while at > 1 {
-        let (_, parent) = peer::process(at).map_err(Refusal::from)?.ok_or_else(refused)?;
-        // Somebody else's process would make agents of their others.
-        let theirs = match caller.uid {
+        let (_, parent) = peer::read_process(at).map_err(Refusal::from)?.ok_or_else(refused)?;
+        // Another user's process would make agents of their other processes.
+        let same_user = match caller.uid {
             Some(uid) if parent == pid => peer::runs_as(pid, uid).map_err(Refusal::from)?,
             _ => true,
         };
-        if parent == pid && pid > 0 && theirs {
-            let found = peer::process(pid).map_err(Refusal::from)?;
+        if parent == pid && pid > 0 && same_user {
+            let found = peer::read_process(pid).map_err(Refusal::from)?;
             return found.map(|(process, _)| process).ok_or_else(refused);
         }
         at = parent;
@@ -246,7 +257,7 @@ fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
     Err(refused())
 }
 
-fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
+fn directory_facts(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     let shown = || DisplaySafe::bounded(directory, 300).to_string();
     if !directory.starts_with('/') || directory.contains('\0') {
         return Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` is not an absolute path", shown())).into());
@@ -254,7 +265,7 @@ fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     let fact =
         run_as.with_fs_ids(|| world::path_fact(directory).filter(|f| std::path::Path::new(&f.resolved).is_dir()))?;
     let fact =
-        fact.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, format!("there is no directory {}", shown())))?;
+        fact.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, format!("the directory {} does not exist", shown())))?;
     let mut facts = Facts { cwd: fact, ..Facts::none(directory) };
     if let Some(top) = run_as.with_fs_ids(|| world::repository(&facts.cwd.resolved))? {
         facts.repositories.insert(facts.cwd.resolved.clone(), top);
@@ -262,76 +273,76 @@ fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     Ok(facts)
 }
 
-/// The folder of a session, made for it alone.
-fn folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
+/// Creates the folder of a session, for it alone.
+fn create_folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
     let var = |name: &str| run_as.base.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|h| h.join(".local/share")));
     let data = data.ok_or_else(|| {
         Refusal::new(
             RefusalCode::Internal,
-            "there is no place for the session's folder: neither XDG_DATA_HOME nor HOME is set",
+            "the folder of the session cannot be created: neither XDG_DATA_HOME nor HOME is set",
         )
     })?;
     let path = data.join("countersign/sessions").join(id.to_string());
-    let made = run_as.with_fs_ids(|| {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.and_then(|()| std::fs::canonicalize(&path))
+    let created = run_as.with_fs_ids(|| {
+        let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        created.and_then(|()| std::fs::canonicalize(&path))
     })?;
-    match made {
+    match created {
         Ok(path) => Ok(text_by_shape(&path.to_string_lossy())),
-        Err(e) => Err(Refusal::new(RefusalCode::Internal, format!("{} cannot be made: {e}", path.display())).into()),
+        Err(e) => Err(Refusal::new(RefusalCode::Internal, format!("{} cannot be created: {e}", path.display())).into()),
     }
 }
 
-/// By a whole id, or the beginning of exactly one; one that may not be seen is not there.
-fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
+/// Finds a session by its id or an unambiguous prefix. One that the caller may not see does not exist for it.
+fn find_session(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let prefix = if text.starts_with("se_") { text.to_owned() } else { format!("se_{text}") };
     let unknown = || {
         Refusal::new(RefusalCode::NotFound, format!("there is no session {}", DisplaySafe::bounded(text, 60)))
-            .hint("`csn sessions list` shows them")
+            .hint("`csn sessions list` shows all sessions")
     };
     let roster = Arc::clone(&ops.roster.borrow());
     let mut found = roster.sessions().filter(|s| {
         prefix.len() >= 7
             && s.id.to_string().starts_with(&prefix)
-            && caller.sees(&ops.records.roster(), s.principal, Some(s.id))
+            && caller.can_see(&ops.records.roster(), s.principal, Some(s.id))
     });
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(Arc::clone(one)),
         (Some(_), Some(_)) => {
-            Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one session begins with {prefix}"))
-                .hint("give more characters of the id")
+            Err(Refusal::new(RefusalCode::AmbiguousId, format!("several sessions begin with {prefix}"))
+                .hint("use more characters of the id")
                 .into())
         }
         (None, _) => Err(unknown().into()),
     }
 }
 
-/// One that whoever asks may use, not only see.
-pub(crate) fn find_own(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
-    let session = find(ops, caller, text)?;
-    if caller.controls(&ops.records.roster(), session.principal, Some(session.id)) {
+/// A session that the caller may use, not only see.
+pub(crate) fn find_controlled_session(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
+    let session = find_session(ops, caller, text)?;
+    if caller.can_control(&ops.records.roster(), session.principal, Some(session.id)) {
         return Ok(session);
     }
-    Err(Refusal::new(RefusalCode::Forbidden, format!("{} was opened by somebody else", session.id))
-        .hint("open your own: csn sessions open")
+    Err(Refusal::new(RefusalCode::Forbidden, format!("{} was opened by another caller", session.id))
+        .hint("open your own session: csn sessions open")
         .into())
 }
 
 pub(crate) fn show(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<Arc<Session>> {
-    caller.may(CredentialScope::Observe)?;
-    find(ops, caller, id)
+    caller.require_scope(CredentialScope::Observe)?;
+    find_session(ops, caller, id)
 }
 
-/// Sessions, newest first: those that go on, or all.
+/// Sessions, newest first: the open ones, or all.
 pub(crate) fn list(ops: &Ops, caller: &Caller, query: SessionQuery) -> ApiResult<SessionPage> {
-    caller.may(CredentialScope::Observe)?;
-    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    caller.require_scope(CredentialScope::Observe)?;
+    let limit = super::page_limit(query.limit, DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let roster = ops.records.roster();
     let wanted = |s: &&Arc<Session>| {
         (query.all || s.ended_at.is_none())
             && query.cursor.is_none_or(|before| s.id < before)
-            && caller.sees(&roster, s.principal, Some(s.id))
+            && caller.can_see(&roster, s.principal, Some(s.id))
     };
     let mut page: Vec<&Arc<Session>> = roster.sessions().rev().filter(wanted).take(limit + 1).collect();
     let more = page.len() > limit;
@@ -340,37 +351,37 @@ pub(crate) fn list(ops: &Ops, caller: &Caller, query: SessionQuery) -> ApiResult
     Ok(SessionPage { sessions: page.into_iter().map(|s| (**s).clone()).collect(), next })
 }
 
-/// Inside a root the session only moves; outside, a person is asked to let it read there.
+/// Inside a root the session only changes its directory; outside, a person is asked for read access.
 pub(crate) async fn set_directory(
     ops: &Arc<Ops>,
     caller: &Caller,
     id: &str,
     body: DirectoryBody,
 ) -> ApiResult<SessionMove> {
-    caller.may(CredentialScope::Run)?;
-    let session = find_own(ops, caller, id)?;
+    caller.require_scope(CredentialScope::Run)?;
+    let session = find_controlled_session(ops, caller, id)?;
     if session.ended_at.is_some() {
-        return Err(over(&session).into());
+        return Err(ended_refusal(&session).into());
     }
     if session.implicit.is_some() {
         return Err(Refusal::new(
             RefusalCode::WrongMode,
-            "nobody opened this session: each request names its own directory",
+            "this is an implicit session: each request names its own directory",
         )
         .into());
     }
     if session.audience == Audience::Public {
-        return Err(Refusal::new(RefusalCode::NotForAudience, "strangers work in their own folder").into());
+        return Err(Refusal::new(RefusalCode::NotForAudience, "a public session works only in its own folder").into());
     }
     let moving = {
         let (ops, caller, session) = (Arc::clone(ops), caller.clone(), Arc::clone(&session));
-        crate::blocking(move || moving(&ops, &caller, &session, &body.directory)).await??
+        crate::blocking(move || directory_target(&ops, &caller, &session, &body.directory)).await??
     };
     match moving {
         DirectoryTarget::Inside(directory) => {
             match ops.commit.register(RegisterCommand::Move { session: session.id, directory }).await? {
                 RegisterReply::Session(session) => Ok(SessionMove::There(Box::new((*session).clone()))),
-                _ => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
+                _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no session").into()),
             }
         }
         DirectoryTarget::Asked(asking) => {
@@ -389,9 +400,9 @@ enum DirectoryTarget {
     Asked(Box<AskCall>),
 }
 
-fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> ApiResult<DirectoryTarget> {
+fn directory_target(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> ApiResult<DirectoryTarget> {
     let run_as = ops.run_as(caller.principal)?;
-    let facts = place(&run_as, directory)?;
+    let facts = directory_facts(&run_as, directory)?;
     let to = &facts.cwd.resolved;
     let own = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned());
     let roots: Vec<String> = own.chain(ops.gate.roots.iter().cloned()).collect();
@@ -400,53 +411,56 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
     }
     let args = Command { cwd: Some(to.clone()), ..Command::default() };
     let request = Request { session_id: Some(session.id), ..Request::new(Tool::SetWorkingDirectory, args) };
-    let prepared: Prepared = facts::prepare(&request, &ops.key, &run_as)?;
+    let prepared: PreparedRequest = facts::prepare(&request, &ops.key, &run_as)?;
     let can = countersign_policy::can_be_root(
         to,
         &prepared.home,
         &ops.gate.protected,
         facts.repositories.get(to) == Some(to),
     );
-    let mut asking = intake::asking(ops, caller, request, prepared, session, None, None)?;
+    let mut asking = intake::build_ask_call(ops, caller, request, prepared, session, None, None)?;
     if !can {
         asking.refused = Some(
-            Refusal::new(RefusalCode::ProtectedPath, format!("{} can be no root", DisplaySafe::bounded(to, 300)))
-                .hint("a root is a project: not /, not a home, nothing that holds keys"),
+            Refusal::new(
+                RefusalCode::ProtectedPath,
+                format!("{} cannot be a root of this session", DisplaySafe::bounded(to, 300)),
+            )
+            .hint("choose a project directory: not /, not a home, no directory that holds keys"),
         );
     }
     Ok(DirectoryTarget::Asked(Box::new(asking)))
 }
 
-/// Ends a session: its grants go, and those of its tasks that were to end with it.
+/// Ends a session: its grants end, and so do its tasks that were to end with it.
 pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<SessionEnd> {
-    caller.may(CredentialScope::Run)?;
-    let session = find_own(ops, caller, id)?;
+    caller.require_scope(CredentialScope::Run)?;
+    let session = find_controlled_session(ops, caller, id)?;
     let by = caller.actor();
-    // A second call goes on with what the first could not stop.
+    // A second call continues with the tasks that the first could not stop.
     if session.ended_at.is_none() {
         ops.commit.register(RegisterCommand::End { session: session.id, by: by.clone() }).await?;
     }
     let mut stopped = Vec::new();
     let mut left = Vec::new();
-    for _ in 0..PASSES {
-        left = stoppable(ops, session.id)?;
+    for _ in 0..STOP_PASSES {
+        left = tasks_to_stop(ops, session.id)?;
         if left.is_empty() {
             break;
         }
-        // Those that wait first: none of them should begin while others end.
+        // Waiting tasks first: none of them should start while others end.
         left.sort_by_key(|(_, status)| *status != Status::Queued);
         for (task, status) in &left {
             let done = match status {
-                Status::Queued => control::withdraw(ops, *task, by.clone()).await,
-                _ => control::stop(ops, *task, by.clone(), None, KilledWhy::SessionEnd).await.map(drop),
+                Status::Queued => control::withdraw_task(ops, *task, by.clone()).await,
+                _ => control::stop_task(ops, *task, by.clone(), None, KilledWhy::SessionEnd).await.map(drop),
             };
-            // One that began, ended or could not be reached meanwhile is looked at again.
+            // A task that started, ended or could not be reached meanwhile is tried in the next pass.
             if done.is_ok() && !stopped.contains(task) {
                 stopped.push(*task);
             }
         }
         for (task, _) in &left {
-            ops.records.wait_for(*task, ENDING).await?;
+            ops.records.wait_for(*task, TASK_STOP_TIMEOUT).await?;
         }
     }
     let left: Vec<TaskId> = left.into_iter().map(|(task, _)| task).filter(|t| !stopped.contains(t)).collect();
@@ -454,10 +468,10 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
     Ok(SessionEnd { session: (*ended).clone(), stopped, left })
 }
 
-/// The tasks that were to end with their session, and have not.
-fn stoppable(ops: &Ops, session: SessionId) -> ApiResult<Vec<(TaskId, Status)>> {
+/// The tasks that were to end with their session and have not.
+fn tasks_to_stop(ops: &Ops, session: SessionId) -> ApiResult<Vec<(TaskId, Status)>> {
     let mut found = Vec::new();
-    for task in ops.records.ledger(|r| r.open_in(session))? {
+    for task in ops.records.read_ledger(|r| r.open_in(session))? {
         let state = ops.records.state(task)?;
         let ends =
             state.request.on_session_end == OnSessionEnd::Stop || state.request.tool == Tool::SetWorkingDirectory;

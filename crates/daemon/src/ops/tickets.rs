@@ -1,11 +1,12 @@
-//! Hooks and tickets: agents that ask before their own shell runs something.
+//! Hooks and tickets: agents that ask before their own shell runs a command.
 //!
-//! A hook is answered at once. What is denied is a task that was denied. What may run, or may be asked about, gets a
-//! *ticket*: leave to come back with the very same command, from below the same agent, and have it run here. The gate
-//! decides then, with the environment that the command would really have. A ticket that nobody comes with leaves a
-//! withdrawn task.
+//! A hook is answered immediately. A denied command becomes a denied task. A command that may run, or that needs an
+//! approval, gets a *ticket*: `csn exec` redeems it once, with the same command, from below the same agent, and the
+//! daemon runs it. The gate decides at that time, with the command's real environment. A ticket that is never redeemed
+//! becomes a withdrawn task.
 //!
-//! A *witness* lets the agent run it: the daemon decides, writes down, and is told how it went.
+//! In *witness mode* the agent runs the command itself: the daemon decides and records, and the agent reports the
+//! outcome.
 
 use super::{ApiResult, Ops, intake, sessions};
 use crate::{
@@ -28,46 +29,50 @@ use std::{
     time::Duration,
 };
 
-/// How long a ticket is good for.
-const GOOD_FOR: Duration = Duration::from_secs(60);
-/// So many may be out at once; a hook that meets them denies.
-const MAX_OUT: usize = 1024;
-/// The label that says how the agent calls one use of its tool.
-const TOOL_USE: &str = "tool_use_id";
-/// How long an agent's tool waits, when nobody says.
-const PATIENCE_MS: u64 = 100_000;
+/// How long a ticket is valid.
+const TICKET_LIFETIME: Duration = Duration::from_secs(60);
+/// How many tickets may be open; beyond that a hook is denied.
+const MAX_OPEN_TICKETS: usize = 1024;
+/// The label with the agent's id for one use of its tool.
+const TOOL_USE_LABEL: &str = "tool_use_id";
+/// How long an agent's tool waits by default.
+const DEFAULT_TOOL_TIMEOUT_MS: u64 = 100_000;
 
-/// What is out, and what came of those that were.
+/// The open tickets, and the tasks of redeemed ones.
 #[derive(Default)]
 pub(crate) struct Tickets {
-    out: Mutex<HashMap<String, Ticket>>,
-    /// What tickets were redeemed for, of late.
+    open: Mutex<HashMap<String, Ticket>>,
+    /// The tasks of recently redeemed tickets.
     redeemed: Mutex<VecDeque<(String, TaskId)>>,
 }
 
-/// A decision that a hook took, to be redeemed once.
+/// The decision of a hook, to be redeemed once.
 struct Ticket {
     session: SessionId,
     command: String,
     cwd: String,
     patience_ms: u64,
-    moves: bool,
-    /// What is written down when nobody comes, and what is said of it when somebody does.
+    may_change_directory: bool,
+    /// The request: recorded if the ticket is never redeemed; its title and labels are used if it is.
     asking: Box<AskCall>,
 }
 
 /// An agent asks before its own shell runs a command.
-pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody) -> ApiResult<HookBeforeResponse> {
-    caller.may(CredentialScope::Run)?;
+pub(crate) async fn hook_before(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    body: HookBeforeBody,
+) -> ApiResult<HookBeforeResponse> {
+    caller.require_scope(CredentialScope::Run)?;
     let HookBeforeBody { conversation, command, inherit, title, mut labels, tool_use, patience_ms, witness } = body;
-    let (caller, session) = sessions::conversation(ops, caller, &conversation).await?;
+    let (caller, session) = sessions::conversation_session(ops, caller, &conversation).await?;
     labels.insert("agent".to_owned(), conversation.agent.clone());
-    labels.extend(tool_use.map(|id| (TOOL_USE.to_owned(), id)));
+    labels.extend(tool_use.map(|id| (TOOL_USE_LABEL.to_owned(), id)));
     let args = Command { command: Some(command.clone()), cwd: Some(conversation.cwd), inherit, ..Command::default() };
-    let mut request = plain(args, &session);
+    let mut request = session_request(args, &session);
     (request.title, request.labels, request.attended) = (title, labels, !witness);
-    let asking = intake::considered(ops, &caller, request, None).await?;
-    let (mut asking, assessment) = intake::judged(ops, asking).await?;
+    let asking = intake::prepare(ops, &caller, request, None).await?;
+    let (mut asking, assessment) = intake::judge(ops, asking).await?;
     let refused = asking.refused.clone().or(match &assessment.verdict {
         Verdict::Deny(refusal) => Some(refusal.clone()),
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
@@ -75,27 +80,27 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
     if let Some(refusal) = refused {
         (asking.refused, asking.judged) = (Some(refusal), Some(Box::new(assessment)));
         return match intake::commit_ask(ops, *asking).await {
-            Err(refused) => Ok(denied(refused)),
-            Ok(_) => Err(Refusal::new(RefusalCode::Internal, "what was denied was let through").into()),
+            Err(refused) => Ok(denied_response(refused)),
+            Ok(_) => Err(Refusal::new(RefusalCode::Internal, "a denied request was allowed").into()),
         };
     }
     if witness {
-        // Nobody is asked here: what is not allowed outright was denied above.
+        // In witness mode nobody is asked: whatever is not allowed was denied above.
         let Verdict::Allow { rule } = assessment.verdict else {
-            return Err(Refusal::new(RefusalCode::Internal, "a question came up where nobody can be asked").into());
+            return Err(Refusal::new(RefusalCode::Internal, "a request in witness mode needs an approval").into());
         };
         let agent = text_by_shape(&conversation.agent);
-        let task = observe(ops, *asking, rule, assessment.grants(), agent).await?;
+        let task = record_observed(ops, *asking, rule, assessment.grants(), agent).await?;
         return Ok(HookBeforeResponse::Allow { ticket: None, moves: None, task_id: Some(task) });
     }
     let asks = matches!(assessment.verdict, Verdict::Ask { .. });
-    let moves = may_move(&asking.prepared.plan);
+    let moves = may_change_directory(&asking.prepared.plan);
     let ticket = Ticket {
         session: session.id,
         cwd: asking.prepared.facts.cwd.resolved.clone(),
-        patience_ms: patience_ms.unwrap_or(PATIENCE_MS),
+        patience_ms: patience_ms.unwrap_or(DEFAULT_TOOL_TIMEOUT_MS),
         command,
-        moves,
+        may_change_directory: moves,
         asking,
     };
     let ticket = ops.tickets.add(ops, ticket)?;
@@ -106,19 +111,19 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
     })
 }
 
-/// A request of a session, as plain as they come.
-fn plain(args: Command, session: &Session) -> Request {
+/// A request within a session, with defaults.
+fn session_request(args: Command, session: &Session) -> Request {
     Request { session_id: Some(session.id), ..Request::new(Tool::Shell, args) }
 }
 
-/// Whether the shell may end in another directory than it began in.
-fn may_move(plan: &Plan) -> bool {
-    let moves = |verb: &str| matches!(verb, "cd" | "pushd" | "popd");
-    plan.occurrences.iter().any(|o| !o.shadow && (moves(o.verb.as_str()) || o.opaque.is_some()))
+/// Whether the shell may end in another directory than it started in.
+fn may_change_directory(plan: &Plan) -> bool {
+    let changes_directory = |verb: &str| matches!(verb, "cd" | "pushd" | "popd");
+    plan.occurrences.iter().any(|o| !o.shadow && (changes_directory(o.verb.as_str()) || o.opaque.is_some()))
 }
 
-/// A denial, for whoever has to tell it to an agent.
-fn denied(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
+/// A denial, as the reply to a hook.
+fn denied_response(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
     HookBeforeResponse::Deny {
         code: refusal.code,
         reason: text_by_shape(&refusal.message),
@@ -127,43 +132,53 @@ fn denied(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
     }
 }
 
-fn new_task() -> TaskId {
+fn mint_task_id() -> TaskId {
     TaskId::mint(&mut IdMint::default(), clock::now().millis(), u32::from_le_bytes(random()))
 }
 
-async fn decide(ops: &Ops, event: DeskEvent) -> ApiResult<()> {
+async fn commit_event(ops: &Ops, event: DeskEvent) -> ApiResult<()> {
     Ok(ops.commit.decide(vec![event]).await?)
 }
 
-async fn observe(ops: &Ops, asking: AskCall, rule: &'static str, grants: Vec<GrantId>, by: Text) -> ApiResult<TaskId> {
-    let task = new_task();
+async fn record_observed(
+    ops: &Ops,
+    asking: AskCall,
+    rule: &'static str,
+    grants: Vec<GrantId>,
+    by: Text,
+) -> ApiResult<TaskId> {
+    let task = mint_task_id();
     let AskCall { planned, opens, .. } = asking;
-    decide(ops, DeskEvent::Observed { task, planned: Box::new(planned), opens, rule, grants, by }).await?;
+    commit_event(ops, DeskEvent::Observed { task, planned: Box::new(planned), opens, rule, grants, by }).await?;
     Ok(task)
 }
 
-/// How a command went that a witness let run.
-pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) -> ApiResult<HookAfterResponse> {
-    caller.may(CredentialScope::Run)?;
+/// The agent reports the outcome of a command that it ran in witness mode.
+pub(crate) async fn hook_after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) -> ApiResult<HookAfterResponse> {
+    caller.require_scope(CredentialScope::Run)?;
     let HookAfterBody { conversation, tool_use, exit_code, interrupted } = body;
-    let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
-    let unknown =
-        || Refusal::new(RefusalCode::NotFound, "nothing of this name was let run, or its end was told already");
-    let task = observed(ops, session.id, &tool_use)?.ok_or_else(unknown)?;
+    let (_, session) = sessions::conversation_session(ops, caller, &conversation).await?;
+    let unknown = || {
+        Refusal::new(
+            RefusalCode::NotFound,
+            "no running command has this `tool_use`, or its outcome was already reported",
+        )
+    };
+    let task = find_observed(ops, session.id, &tool_use)?.ok_or_else(unknown)?;
     let outcome = match (interrupted, exit_code) {
         (true, _) => Outcome::Cancelled { by: text_by_shape(&conversation.agent), reason: None },
         (false, Some(code)) => Outcome::Exited { code },
-        (false, None) => Outcome::Lost { why: Text::from_static("its agent did not say how it ended") },
+        (false, None) => Outcome::Lost { why: Text::from_static("the agent did not report the outcome") },
     };
-    decide(ops, DeskEvent::Told { task, outcome }).await?;
+    commit_event(ops, DeskEvent::OutcomeReported { task, outcome }).await?;
     Ok(HookAfterResponse { task_id: task })
 }
 
-/// What a witness let run under this name in a session, and has not heard of since; the newest, if there are several.
-fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
-    for task in ops.records.ledger(|r| r.open_in(session))?.into_iter().rev() {
+/// The newest open task of a session that runs in witness mode under this tool use.
+fn find_observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
+    for task in ops.records.read_ledger(|r| r.open_in(session))?.into_iter().rev() {
         let state = ops.records.state(task)?;
-        let named = state.request.labels.get(TOOL_USE).is_some_and(|name| name.as_str() == tool_use);
+        let named = state.request.labels.get(TOOL_USE_LABEL).is_some_and(|name| name.as_str() == tool_use);
         if state.observed() && !state.settled() && named {
             return Ok(Some(task));
         }
@@ -171,23 +186,23 @@ fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<T
     Ok(None)
 }
 
-/// Has the command of a ticket run.
+/// Redeems a ticket: runs its command.
 pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: RedeemBody) -> ApiResult<RedeemResponse> {
-    caller.may(CredentialScope::Run)?;
+    caller.require_scope(CredentialScope::Run)?;
     let ticket = ops.tickets.take(ops, caller, id, &body.command)?;
     let (ops, caller, id) = (Arc::clone(ops), caller.clone(), id.to_owned());
-    // To its end, also when whoever came with it hangs up: what was taken must come to something.
+    // Runs to its end even if the caller disconnects: a redeemed ticket must lead to a task.
     let done = tokio::spawn(async move {
         let patience_ms = ticket.patience_ms;
-        match redeem_for(&ops, &caller, &ticket, body).await {
+        match run_ticket(&ops, &caller, &ticket, body).await {
             Ok(task) => {
-                ops.tickets.was_redeemed(id, task.task_id);
+                ops.tickets.remember_redeemed(id, task.task_id);
                 Ok(RedeemResponse { task, patience_ms })
             }
-            // A denial is a task of its own.
+            // A denial has its own task.
             Err(refused) if refused.task.is_some() => Err(refused),
             Err(refused) => {
-                ops.tickets.unredeemed(&ops, ticket).await;
+                ops.tickets.record_unredeemed(&ops, ticket).await;
                 Err(refused)
             }
         }
@@ -195,22 +210,27 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
     done.await.map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?
 }
 
-async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: RedeemBody) -> ApiResult<TaskState> {
+async fn run_ticket(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: RedeemBody) -> ApiResult<TaskState> {
     let RedeemBody { command, cwd, inherit } = redeemed;
-    let gone = || Refusal::new(RefusalCode::NotFound, "the session of this ticket is not there any more");
-    let session = ops.roster.borrow().session(ticket.session).cloned().ok_or_else(gone)?;
-    let args =
-        Command { command: Some(command), cwd: Some(cwd), inherit, tell_directory: ticket.moves, ..Command::default() };
-    let mut request = plain(args, &session);
+    let missing = || Refusal::new(RefusalCode::NotFound, "the session of this ticket does not exist any more");
+    let session = ops.roster.borrow().session(ticket.session).cloned().ok_or_else(missing)?;
+    let args = Command {
+        command: Some(command),
+        cwd: Some(cwd),
+        inherit,
+        tell_directory: ticket.may_change_directory,
+        ..Command::default()
+    };
+    let mut request = session_request(args, &session);
     (request.title, request.labels) = (ticket.asking.request.title.clone(), ticket.asking.request.labels.clone());
-    let asking = intake::considered(ops, &caller.as_agent(&session), request, None).await?;
+    let asking = intake::prepare(ops, &caller.as_agent(&session), request, None).await?;
     if asking.prepared.facts.cwd.resolved != ticket.cwd {
-        return Err(refused("this ticket is for another directory").into());
+        return Err(ticket_refusal("this ticket is for another directory").into());
     }
     let asked = intake::commit_ask(ops, asking).await?;
     match asked.state {
         Some(state) => {
-            ops.records.begin(&state);
+            ops.records.cache_new_task(&state);
             Ok(*state)
         }
         None => ops.records.state(asked.task),
@@ -218,72 +238,78 @@ async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: 
 }
 
 /// The task that a ticket was redeemed for.
-pub(crate) fn redeemed(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<TaskState> {
-    caller.may(CredentialScope::Observe)?;
-    let task = ops.tickets.task_of(id).ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no such ticket"))?;
-    let task = ops.records.find(caller, &task.to_string())?;
+pub(crate) fn task_of_ticket(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<TaskState> {
+    caller.require_scope(CredentialScope::Observe)?;
+    let task = ops
+        .tickets
+        .task_of(id)
+        .ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no ticket with this id"))?;
+    let task = ops.records.find_task(caller, &task.to_string())?;
     ops.records.state(task)
 }
 
-fn refused(message: &str) -> Refusal {
-    Refusal::new(RefusalCode::Forbidden, message).hint("run the command again: its hook asks anew")
+fn ticket_refusal(message: &str) -> Refusal {
+    Refusal::new(RefusalCode::Forbidden, message).hint("run the command again; its hook gets a new ticket")
 }
 
 impl Tickets {
     fn add(&self, ops: &Arc<Ops>, ticket: Ticket) -> Result<String, Refusal> {
         let id = format!("ti_{}", URL_SAFE_NO_PAD.encode(random::<16>()));
-        let mut out = lock(&self.out);
-        if out.len() >= MAX_OUT {
-            return Err(Refusal::new(RefusalCode::TooMany, "too many tickets are out").hint("try again in a minute"));
+        let mut out = lock(&self.open);
+        if out.len() >= MAX_OPEN_TICKETS {
+            return Err(Refusal::new(RefusalCode::TooMany, "too many tickets are open").hint("try again in a minute"));
         }
         out.insert(id.clone(), ticket);
         drop(out);
         let (ops, late) = (Arc::clone(ops), id.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(GOOD_FOR).await;
-            let ticket = lock(&ops.tickets.out).remove(&late);
+            tokio::time::sleep(TICKET_LIFETIME).await;
+            let ticket = lock(&ops.tickets.open).remove(&late);
             if let Some(ticket) = ticket {
-                ops.tickets.unredeemed(&ops, ticket).await;
+                ops.tickets.record_unredeemed(&ops, ticket).await;
             }
         });
         Ok(id)
     }
 
-    /// The house goes down: nobody will come with these any more.
-    pub(crate) async fn take_back(&self, ops: &Ops) -> usize {
+    /// Records all open tickets as withdrawn, because the daemon stops; returns their number.
+    pub(crate) async fn withdraw_all(&self, ops: &Ops) -> usize {
         let out: Vec<Ticket> = {
-            let mut out = lock(&self.out);
+            let mut out = lock(&self.open);
             out.drain().map(|(_, ticket)| ticket).collect()
         };
         let all = out.len();
         for ticket in out {
-            self.unredeemed(ops, ticket).await;
+            self.record_unredeemed(ops, ticket).await;
         }
         all
     }
 
-    /// Nobody came with it: it is on record all the same.
-    async fn unredeemed(&self, ops: &Ops, ticket: Ticket) {
+    /// Records a ticket that was never redeemed.
+    async fn record_unredeemed(&self, ops: &Ops, ticket: Ticket) {
         let AskCall { planned, opens, .. } = *ticket.asking;
-        let by = Text::from_static("its agent, which did not run it");
-        let event = DeskEvent::Unredeemed { task: new_task(), planned: Box::new(planned), opens, by };
-        if let Err(e) = decide(ops, event).await {
-            crate::log!("a ticket that nobody came with is not on record: {}", e.refusal);
+        let by = Text::from_static("the agent, which did not run it");
+        let event = DeskEvent::Unredeemed { task: mint_task_id(), planned: Box::new(planned), opens, by };
+        if let Err(e) = commit_event(ops, event).await {
+            crate::log!("an unredeemed ticket could not be recorded: {}", e.refusal);
         }
     }
 
-    /// The ticket, if it is for exactly this and for whoever comes with it. It is gone whatever it was used for: what
-    /// was tried with another command is not tried again with the right one.
+    /// Takes the ticket, if it is for this command and this caller. It is used up in any case: a caller that tried
+    /// another command cannot try again with the right one.
     fn take(&self, ops: &Arc<Ops>, caller: &Caller, id: &str, command: &str) -> Result<Ticket, Refusal> {
-        let taken = lock(&self.out).remove(id);
+        let taken = lock(&self.open).remove(id);
         let unknown = || {
-            Refusal::new(RefusalCode::NotFound, "there is no such ticket: it was used, or a minute has gone by")
-                .hint("run the command again: its hook asks anew")
+            Refusal::new(
+                RefusalCode::NotFound,
+                "this ticket does not exist, was already used, or is older than a minute",
+            )
+            .hint("run the command again; its hook gets a new ticket")
         };
         let ticket = taken.ok_or_else(unknown)?;
         let roster = Arc::clone(&ops.roster.borrow());
         let agent = roster.session(ticket.session).and_then(|s| s.agent);
-        let theirs = match &caller.sees {
+        let same_agent = match &caller.visibility {
             Visibility::Session(own) if *own == ticket.session => true,
             Visibility::Session(own) => {
                 roster.session(*own).is_some_and(|own| own.agent.is_some() && own.agent == agent)
@@ -291,19 +317,19 @@ impl Tickets {
             Visibility::All | Visibility::Own => false,
         };
         let why = match () {
-            () if caller.kind != CredentialKind::Agent || !theirs => "this ticket was given to another agent's process",
+            () if caller.kind != CredentialKind::Agent || !same_agent => "this ticket belongs to another agent",
             () if ticket.command != command => "this ticket is for another command",
             () => return Ok(ticket),
         };
         let at = Arc::clone(ops);
-        tokio::spawn(async move { at.tickets.unredeemed(&at, ticket).await });
-        Err(refused(why))
+        tokio::spawn(async move { at.tickets.record_unredeemed(&at, ticket).await });
+        Err(ticket_refusal(why))
     }
 
-    fn was_redeemed(&self, id: String, task: TaskId) {
+    fn remember_redeemed(&self, id: String, task: TaskId) {
         let mut redeemed = lock(&self.redeemed);
         redeemed.push_back((id, task));
-        if redeemed.len() > MAX_OUT {
+        if redeemed.len() > MAX_OPEN_TICKETS {
             redeemed.pop_front();
         }
     }

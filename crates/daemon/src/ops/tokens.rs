@@ -1,6 +1,6 @@
-//! Tokens: credentials for callers that cannot come through the socket. Shown once, kept as a hash.
+//! Tokens: credentials for callers that do not use the socket. A token is shown once and stored as a hash.
 
-use super::{ApiResult, Ops, recognition::TOKEN};
+use super::{ApiResult, Ops, recognition::TOKEN_PREFIX};
 use crate::{
     caller::Caller,
     register_command::{RegisterCommand, RegisterReply},
@@ -15,38 +15,39 @@ use countersign_redact::text_by_shape;
 use countersign_store::{clock, random};
 use std::sync::Arc;
 
-/// A token for people to see: everything but its hash.
-fn shown(ops: &Ops, token: &Token) -> TokenView {
+/// A token without its hash.
+fn token_view(ops: &Ops, token: &Token) -> TokenView {
     TokenView::new(token, ops.roster.borrow().name(token.principal).cloned())
 }
 
-fn name(text: &str, what: &str) -> Result<Text, Refusal> {
+fn check_name(text: &str, what: &str) -> Result<Text, Refusal> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     if !text.is_empty() && text.len() <= 40 && text.chars().all(plain) {
         return Ok(text_by_shape(text));
     }
     let shown = DisplaySafe::bounded(text, 40);
-    Err(Refusal::new(RefusalCode::BadRequest, format!("`{what}`: 1 to 40 letters, digits, - _ . @, not `{shown}`")))
+    let message = format!("`{what}` must be 1 to 40 letters, digits or the characters - _ . @, not `{shown}`");
+    Err(Refusal::new(RefusalCode::BadRequest, message))
 }
 
-/// Makes a token: the only time that it is shown itself.
+/// Creates a token. This is the only time that its secret is shown.
 pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -> ApiResult<NewToken> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let mut scopes = making.scopes;
     scopes.sort_unstable();
     scopes.dedup();
     if scopes.is_empty() {
-        return Err(Refusal::new(RefusalCode::BadRequest, "`scopes` is empty: it could do nothing").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`scopes` is empty; name at least one scope").into());
     }
     let now = clock::now();
     if making.expires_at.is_some_and(|end| end <= now) {
-        return Err(Refusal::new(RefusalCode::BadRequest, "`expires_at` has passed already").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`expires_at` is in the past").into());
     }
     let id = TokenId::mint(&mut IdMint::default(), now.millis(), u32::from_le_bytes(random()));
-    let secret = format!("{TOKEN}{}_{}", id.tail(), URL_SAFE_NO_PAD.encode(random::<32>()));
+    let secret = format!("{TOKEN_PREFIX}{}_{}", id.tail(), URL_SAFE_NO_PAD.encode(random::<32>()));
     let token = Token {
         id,
-        name: name(&making.name, "name")?,
+        name: check_name(&making.name, "name")?,
         principal: PrincipalId::owner(),
         kind: making.kind,
         scopes,
@@ -57,54 +58,53 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
         last_used_at: None,
         revoked_at: None,
     };
-    let of = making.principal.as_deref().map(|p| name(p, "principal")).transpose()?;
+    let of = making.principal.as_deref().map(|p| check_name(p, "principal")).transpose()?;
     if of.as_ref().is_some_and(|of| of.as_str() == "owner") {
-        return Err(
-            Refusal::new(RefusalCode::BadRequest, "`principal`: the owner is whom it is for without one").into()
-        );
+        let message = "`principal` cannot be `owner`; leave it out for a token of the owner";
+        return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
     if let Some(of) =
-        of.as_ref().filter(|of| ops.users.is_machine() && ops.roster.borrow().principal(of.as_str()).is_none())
+        of.as_ref().filter(|of| ops.users.is_system_service() && ops.roster.borrow().principal(of.as_str()).is_none())
     {
-        // Whoever it is for, it is a user of the machine: nothing runs as anybody else.
-        let uid = users::uid_of(of.as_str()).ok_or_else(|| {
-            Refusal::new(RefusalCode::BadRequest, format!("`principal`: the machine has no user {of}"))
+        // The principal must be a user of the machine: nothing runs as anyone else.
+        let uid = users::find_uid(of.as_str()).ok_or_else(|| {
+            Refusal::new(RefusalCode::BadRequest, format!("`principal`: there is no user {of} on this machine"))
         })?;
-        ops.welcome(users::find_task_user(uid)?).await?;
+        ops.add_user(users::find_task_user(uid)?).await?;
     }
     match ops.commit.register(RegisterCommand::Token { token: Box::new(token), of }).await? {
-        RegisterReply::Token(token) => Ok(NewToken { view: shown(ops, &token), token: secret }),
-        _ => Err(Refusal::new(RefusalCode::Internal, "no token came of it").into()),
+        RegisterReply::Token(token) => Ok(NewToken { view: token_view(ops, &token), token: secret }),
+        _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no token").into()),
     }
 }
 
 /// Every token, oldest first.
 pub(crate) fn list(ops: &Ops, caller: &Caller) -> ApiResult<TokenList> {
-    caller.may(CredentialScope::Admin)?;
-    Ok(TokenList { tokens: ops.records.roster().tokens().map(|token| shown(ops, token)).collect() })
+    caller.require_scope(CredentialScope::Admin)?;
+    Ok(TokenList { tokens: ops.records.roster().tokens().map(|token| token_view(ops, token)).collect() })
 }
 
-/// By id, by the beginning of one, or by name.
+/// Revokes a token, by its id, a prefix or its name.
 pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiResult<TokenView> {
-    caller.may(CredentialScope::Admin)?;
+    caller.require_scope(CredentialScope::Admin)?;
     let roster = ops.records.roster();
     let prefix = if text.starts_with("ct_") { text.to_owned() } else { format!("ct_{text}") };
-    let meant = |t: &&Arc<Token>| {
+    let matches = |t: &&Arc<Token>| {
         t.name.as_str() == text && t.revoked_at.is_none() || prefix.len() >= 7 && t.id.to_string().starts_with(&prefix)
     };
-    let mut found = roster.tokens().filter(meant);
+    let mut found = roster.tokens().filter(matches);
     let (token, other) = (found.next(), found.next());
     let Some(token) = token else {
         let shown = DisplaySafe::bounded(text, 60);
         return Err(Refusal::new(RefusalCode::NotFound, format!("there is no token {shown}"))
-            .hint("`csn token list` shows them")
+            .hint("`csn token list` shows all tokens")
             .into());
     };
     if other.is_some() {
-        return Err(Refusal::new(RefusalCode::AmbiguousId, "more than one token is called that").into());
+        return Err(Refusal::new(RefusalCode::AmbiguousId, "several tokens match; use the whole id").into());
     }
     match ops.commit.register(RegisterCommand::RevokeToken { token: token.id, by: caller.actor() }).await? {
-        RegisterReply::Token(token) => Ok(shown(ops, &token)),
-        _ => Err(Refusal::new(RefusalCode::Internal, "no token came of it").into()),
+        RegisterReply::Token(token) => Ok(token_view(ops, &token)),
+        _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no token").into()),
     }
 }

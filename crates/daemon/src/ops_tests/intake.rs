@@ -1,12 +1,12 @@
-//! Asking and checking: verdicts by data, idempotency, what is refused before anything is decided.
+//! Asking and checking: verdicts as a table, idempotency, and requests that are refused before the decision.
 
-use super::{Daemon, agent, of, person};
+use super::{Daemon, agent, parse, person};
 use crate::ops::{self, OnceKey};
 use countersign_model::{Outcome, RefusalCode, Request, Status, TaskId, VerdictKind};
 use serde_json::{Value, json};
 
 #[test]
-fn checks_answer_as_the_gate_does_and_record_nothing() {
+fn a_check_returns_the_verdict_and_records_nothing() {
     let daemon = Daemon::new();
     for (command, verdict, risky) in [
         ("cat Cargo.toml", VerdictKind::Allow, false),
@@ -18,12 +18,12 @@ fn checks_answer_as_the_gate_does_and_record_nothing() {
         assert_eq!(!answer.risks.is_empty(), risky, "{command}: {:?}", answer.risks);
         assert_eq!(answer.refusal.is_some(), verdict == VerdictKind::Deny, "{command}");
     }
-    let page = daemon.run(ops::tasks::list(&daemon.ops, &person(), of(json!({})))).unwrap();
+    let page = daemon.run(ops::tasks::list(&daemon.ops, &person(), parse(json!({})))).unwrap();
     assert!(page.tasks.is_empty());
 }
 
 #[test]
-fn a_question_waits_with_what_its_judgement_told() {
+fn a_waiting_task_has_the_verb_and_risks_of_its_verdict() {
     let daemon = Daemon::new();
     let command = "cd sub; git push origin main";
     let asked = daemon.run(ops::intake::ask(&daemon.ops, &agent(), daemon.request(command), None)).unwrap();
@@ -36,7 +36,7 @@ fn a_question_waits_with_what_its_judgement_told() {
 }
 
 #[test]
-fn a_request_under_one_key_is_one_task_and_another_body_is_refused() {
+fn a_repeated_key_is_one_task_and_another_body_is_refused() {
     let daemon = Daemon::new();
     let ask = |command: &str, body: &[u8]| {
         let once = Some(OnceKey { key: "k", body });
@@ -49,48 +49,51 @@ fn a_request_under_one_key_is_one_task_and_another_body_is_refused() {
     assert_eq!(ask("touch b", b"b").err().unwrap().refusal.code, RefusalCode::IdempotencyConflict);
     for key in [String::new(), "k".repeat(256)] {
         let once = Some(OnceKey { key: &key, body: b"a" });
-        let refused = daemon.refused(ops::intake::ask(&daemon.ops, &person(), daemon.request("touch a"), once));
+        let refused = daemon.refusal_code(ops::intake::ask(&daemon.ops, &person(), daemon.request("touch a"), once));
         assert_eq!(refused, Some(RefusalCode::BadRequest), "a key of {} bytes", key.len());
     }
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_before_it_is_decided() {
+fn an_invalid_request_is_refused_before_the_decision() {
     let daemon = Daemon::new();
     let with = |mut base: Value, more: Value| -> Request {
         for (name, value) in more.as_object().unwrap() {
             base[name] = value.clone();
         }
-        of(base)
+        parse(base)
     };
     let shell = json!({"tool": "shell", "args": {"command": "true", "cwd": daemon.work()}});
     for (request, code) in [
         (daemon.request(""), RefusalCode::BadRequest),
         (daemon.request("a\0b"), RefusalCode::BadRequest),
         (daemon.request(&"x".repeat(200_000)), RefusalCode::TooLarge),
-        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "relative"}})), RefusalCode::BadRequest),
-        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "/no/such/place"}})), RefusalCode::BadRequest),
+        (parse(json!({"tool": "shell", "args": {"command": "true", "cwd": "relative"}})), RefusalCode::BadRequest),
         (
-            of(json!({"tool": "shell", "args": {"command": "true", "argv": ["true"], "cwd": "/"}})),
+            parse(json!({"tool": "shell", "args": {"command": "true", "cwd": "/no/such/place"}})),
             RefusalCode::BadRequest,
         ),
-        (of(json!({"tool": "write_file", "args": {"path": "/f", "old": "x"}})), RefusalCode::BadRequest),
+        (
+            parse(json!({"tool": "shell", "args": {"command": "true", "argv": ["true"], "cwd": "/"}})),
+            RefusalCode::BadRequest,
+        ),
+        (parse(json!({"tool": "write_file", "args": {"path": "/f", "old": "x"}})), RefusalCode::BadRequest),
         (with(shell.clone(), json!({"labels": {"": "x"}})), RefusalCode::BadRequest),
         (with(shell.clone(), json!({"limits": {"wall_ms": u64::MAX}})), RefusalCode::BadRequest),
         (with(shell.clone(), json!({"session_id": "se_01jcx3v9q8k2m4tz"})), RefusalCode::NotFound),
         (daemon.request("echo [redacted:known-value:aaaa]"), RefusalCode::PlaceholderInText),
     ] {
         let text = serde_json::to_string(&request).unwrap();
-        let refused = daemon.refused(ops::intake::ask(&daemon.ops, &person(), request, None));
+        let refused = daemon.refusal_code(ops::intake::ask(&daemon.ops, &person(), request, None));
         assert_eq!(refused, Some(code), "{}", &text[..text.len().min(200)]);
     }
     let terminal = with(shell, json!({"execution_mode": "pty"}));
-    let refused = daemon.refused(ops::intake::ask(&daemon.ops, &agent(), terminal, None));
-    assert_eq!(refused, Some(RefusalCode::BadRequest), "an agent says why it needs a terminal");
+    let refused = daemon.refusal_code(ops::intake::ask(&daemon.ops, &agent(), terminal, None));
+    assert_eq!(refused, Some(RefusalCode::BadRequest), "an agent must say why it needs a terminal");
 }
 
 #[test]
-fn a_denial_names_its_task_and_under_its_key_is_told_again() {
+fn a_denial_names_its_task_and_is_replayed_under_its_key() {
     let daemon = Daemon::new();
     let ask = || {
         let once = Some(OnceKey { key: "k", body: b"x" });

@@ -1,4 +1,4 @@
-//! What closes a task: its receipt, the files it touched, copies for its workspace, and what is removed in time.
+//! After a task has settled: its receipt, the files it touched, and copies of its output for the workspace.
 
 pub(crate) mod publish;
 pub(crate) mod sealing;

@@ -1,7 +1,7 @@
-//! Publishing: the streams of a settled task, put where its agent works, in `.runs` below the workspace.
+//! Publishes the streams of a settled task into `.runs` below its workspace, where its agent works.
 //!
-//! A copy for those who look there; never read back. The workspace belongs to whoever works in it, so nothing there
-//! is followed: no link, nothing that another user owns.
+//! The copy is never read back. Others can write to the workspace, so nothing there is followed: no link, nothing that
+//! another user owns.
 
 use crate::users::{RunAs, Users};
 use countersign_model::{
@@ -20,46 +20,48 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Up to this a stream is published whole.
-const WHOLE: u64 = 8 * 1024 * 1024;
-/// Of a longer one, this much of each end.
-const END: u64 = 1024 * 1024;
+/// The size up to which a stream is published completely.
+const MAX_WHOLE_BYTES: u64 = 8 * 1024 * 1024;
+/// How much of each end of a longer stream is published.
+const END_BYTES: u64 = 1024 * 1024;
 const RUNS: &str = ".runs";
 
-/// A workspace as it will be opened: by its real path, without links.
-pub(crate) fn workspace(path: &str, user: Option<&TaskUser>) -> Result<String, Refusal> {
+/// The real path of a workspace, without links.
+pub(crate) fn resolve_workspace(path: &str, user: Option<&TaskUser>) -> Result<String, Refusal> {
     let bad = |why: String| {
         Refusal::new(RefusalCode::BadRequest, format!("the workspace {}: {why}", DisplaySafe::bounded(path, 300)))
-            .hint("name a directory that is there")
+            .hint("name an existing directory")
     };
     let real = std::fs::canonicalize(path).map_err(|e| bad(e.to_string()))?;
-    // Told now, when somebody listens; whoever changes it later finds the reason in the daemon's log.
-    if let Some(why) = std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit(&runs, owner(user))) {
-        return Err(bad(format!("{RUNS} in it {why}")));
+    // Reported now, while the caller waits; a change after this is reported in the daemon's log.
+    if let Some(why) =
+        std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit_reason(&runs, runs_owner(user)))
+    {
+        return Err(bad(format!("its {RUNS} {why}")));
     }
-    match real.is_dir() {
-        true => real.into_os_string().into_string().map_err(|_| bad("its name is not UTF-8".to_owned())),
-        false => Err(bad("not a directory".to_owned())),
+    if !real.is_dir() {
+        return Err(bad("not a directory".to_owned()));
     }
+    real.into_os_string().into_string().map_err(|_| bad("its name is not UTF-8".to_owned()))
 }
 
-/// Whose `.runs` must be.
-fn owner(user: Option<&TaskUser>) -> u32 {
+/// The user that must own `.runs`.
+fn runs_owner(user: Option<&TaskUser>) -> u32 {
     user.map_or_else(|| rustix::process::geteuid().as_raw(), |l| l.uid)
 }
 
-/// Why nothing is published to a `.runs` like this one.
-fn unfit(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
+/// Why streams cannot be published to this `.runs`.
+fn unfit_reason(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt as _;
     match (runs.is_dir(), runs.uid() == owner, runs.mode() & 0o022 == 0) {
-        (false, ..) => Some("is not a directory of its own"),
+        (false, ..) => Some("is not a directory"),
         (true, true, true) => None,
-        _ => Some("belongs to another user, or others may write there"),
+        _ => Some("belongs to another user or is writable by others"),
     }
 }
 
-/// A thread that publishes what it is told has settled.
-pub(crate) fn publisher(
+/// Starts the thread that publishes settled tasks.
+pub(crate) fn spawn_publisher(
     home: &Home,
     users: Users,
     roster: watch::Receiver<Arc<Roster>>,
@@ -70,7 +72,7 @@ pub(crate) fn publisher(
         for task in settled {
             let run_as = |principal| users.run_as(roster.borrow().uid(principal)).map_err(io::Error::other);
             if let Err(e) = publish(&home, task, &run_as) {
-                crate::log!("{task}: not published to its workspace: {e}");
+                crate::log!("{task}: the output was not published to the workspace: {e}");
             }
         }
     })?;
@@ -80,7 +82,7 @@ pub(crate) fn publisher(
 fn publish(home: &Home, task: TaskId, run_as: &dyn Fn(PrincipalId) -> io::Result<RunAs>) -> io::Result<()> {
     let reader = LedgerReader::open(&home.ledger()).map_err(io::Error::other)?;
     let lines = reader.decisions(task, 0).map_err(io::Error::other)?;
-    // Most tasks have no workspace: their journal need not be folded to find that out.
+    // Most tasks have no workspace; this avoids folding their journal.
     if !lines.first().is_some_and(|(_, line)| line.contains(r#""workspace":"#)) {
         return Ok(());
     }
@@ -88,15 +90,15 @@ fn publish(home: &Home, task: TaskId, run_as: &dyn Fn(PrincipalId) -> io::Result
     let Some(workspace) = &state.request.workspace else { return Ok(()) };
     let user = run_as(state.request.principal)?.user;
     let user = user.as_ref();
-    let runs = countersign_shim::with_user_ids(user, || runs(Path::new(workspace.as_str()), owner(user)))??;
+    let runs = countersign_shim::with_user_ids(user, || open_runs(Path::new(workspace.as_str()), runs_owner(user)))??;
     for (stream, _) in state.io.streams.iter().filter(|(_, s)| s.bytes > 0) {
-        put(&runs, home, &state, *stream, user)?;
+        publish_stream(&runs, home, &state, *stream, user)?;
     }
     Ok(())
 }
 
-/// `.runs` below the workspace, made if need be; ours, and no link.
-fn runs(workspace: &Path, owner: u32) -> io::Result<OwnedFd> {
+/// Opens `.runs` below the workspace, or creates it. It must belong to the user and be no link.
+fn open_runs(workspace: &Path, owner: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let workspace = openat2(CWD, workspace, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
     match mkdirat(&workspace, RUNS, Mode::RWXU) {
@@ -105,54 +107,60 @@ fn runs(workspace: &Path, owner: u32) -> io::Result<OwnedFd> {
     }
     let beneath = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
     let runs = openat2(&workspace, RUNS, flags | OFlags::NOFOLLOW, Mode::empty(), beneath)
-        .map_err(|e| io::Error::new(e.kind(), format!("{RUNS} is not a directory of its own: {e}")))?;
+        .map_err(|e| io::Error::new(e.kind(), format!("{RUNS} is not a directory: {e}")))?;
     let stat = rustix::fs::fstat(&runs)?;
     if stat.st_uid != owner || stat.st_mode & 0o022 != 0 {
-        return Err(io::Error::other(format!("{RUNS} belongs to another user, or others may write there")));
+        return Err(io::Error::other(format!("{RUNS} belongs to another user or is writable by others")));
     }
     if statat(&runs, ".gitignore", AtFlags::SYMLINK_NOFOLLOW).is_err() {
-        let mut ignore = create(&runs, ".gitignore")?;
+        let mut ignore = create_file(&runs, ".gitignore")?;
         ignore.write_all(b"*\n")?;
     }
     Ok(runs)
 }
 
-fn create(dir: &OwnedFd, name: &str) -> io::Result<File> {
+fn create_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, user: Option<&TaskUser>) -> io::Result<()> {
+fn publish_stream(
+    runs: &OwnedFd,
+    home: &Home,
+    state: &TaskState,
+    stream: StreamName,
+    user: Option<&TaskUser>,
+) -> io::Result<()> {
     let task = state.task_id;
     let mut from = File::open(home.task_dir(task).join(stream.file()))?;
-    // Under its name only when it is whole: half a copy would never be made whole.
+    // Renamed when it is complete: a partial copy would never be completed.
     let (name, fresh) = (format!("{task}.{stream}.log"), format!(".{task}.{stream}.new"));
-    // What is read is the house's, what is written theirs.
+    // The daemon reads its own file; the user writes the copy.
     let mut to = countersign_shim::with_user_ids(user, || {
         let _ = rustix::fs::unlinkat(runs, &fresh, AtFlags::empty());
-        create(runs, &fresh)
+        create_file(runs, &fresh)
     })??;
-    copy(&mut from, &mut to, state, stream)?;
+    copy_stream(&mut from, &mut to, state, stream)?;
     Ok(countersign_shim::with_user_ids(user, || renameat(runs, &fresh, runs, &name))??)
 }
 
-fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
+fn copy_stream(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
     let task = state.task_id;
     let (len, total) = (from.metadata()?.len(), state.io.streams.get(&stream).map_or(0, |s| s.bytes));
-    if len <= WHOLE && len == total {
-        // Where the file system can share the bytes, it does; else they are copied.
+    if len <= MAX_WHOLE_BYTES && len == total {
+        // Shares the bytes where the file system can; otherwise copies them.
         if rustix::fs::ioctl_ficlone(&*to, &*from).is_err() {
             io::copy(from, to)?;
         }
         return Ok(());
     }
-    // Where something was dropped, each end is on its own side of that.
+    // If the output limit dropped bytes, the two ends lie on either side of the gap.
     let dropped = state.io.streams.get(&stream).map_or(0, |s| s.dropped);
     let before = state.request.limits.output_bytes.filter(|_| dropped > 0).map_or(len / 2, |limit| limit.min(len));
-    let (head, tail) = (END.min(before), END.min(len - before));
+    let (head, tail) = (END_BYTES.min(before), END_BYTES.min(len - before));
     io::copy(&mut (&*from).take(head), to)?;
     let between = total - head - tail;
-    write!(to, "\n[{between} bytes are not shown here: csn logs {task} --stream {stream}]\n")?;
+    write!(to, "\n[{between} bytes omitted; see csn logs {task} --stream {stream}]\n")?;
     from.seek(SeekFrom::Start(len - tail))?;
     io::copy(&mut (&*from).take(tail), &mut to)?;
     Ok(())
@@ -163,20 +171,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_ours_is_not_written_to() {
+    fn a_linked_runs_directory_is_not_written_to() {
         let dir = tempfile::tempdir().unwrap();
         let (workspace, elsewhere) = (dir.path().join("w"), dir.path().join("elsewhere"));
         std::fs::create_dir_all(&workspace).unwrap();
         std::fs::create_dir_all(&elsewhere).unwrap();
-        runs(&workspace, owner(None)).unwrap();
+        open_runs(&workspace, runs_owner(None)).unwrap();
         assert_eq!(std::fs::read_to_string(workspace.join(".runs/.gitignore")).unwrap(), "*\n");
-        runs(&workspace, owner(None)).unwrap();
+        open_runs(&workspace, runs_owner(None)).unwrap();
         std::fs::remove_dir_all(workspace.join(".runs")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, workspace.join(".runs")).unwrap();
-        assert!(runs(&workspace, owner(None)).is_err(), "a link is not followed");
+        assert!(open_runs(&workspace, runs_owner(None)).is_err(), "a link is not followed");
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&workspace, &link).unwrap();
-        assert!(runs(&link, owner(None)).is_err(), "nor is one on the way there");
+        assert!(open_runs(&link, runs_owner(None)).is_err(), "nor is a link in the path");
     }
 }

@@ -1,7 +1,7 @@
-//! Making out receipts, off the way of everything else: what has settled is synced, looked at, signed and entered.
+//! Makes receipts, on a thread of its own: syncs the files of settled tasks, scans for changes, signs and records.
 //!
-//! One thread, so that the row of receipts has one writer. What settles while it works is sealed together in its next
-//! round, with one sync of the ledger.
+//! One thread, so that the receipt chain has one writer. Tasks that settle while it works are sealed together in its
+//! next round, with one sync of the ledger.
 
 use crate::{
     calls::{self, CommitHandle},
@@ -35,65 +35,65 @@ use std::{
 };
 use tokio::sync::{oneshot, watch};
 
-/// So many are sealed in one round.
-const ROUND: usize = 256;
-/// What settles within so long of another is sealed with it: each round syncs files and commits, and what runs meanwhile waits
-/// for the same disk.
-const GATHER: Duration = Duration::from_millis(50);
-/// Looking through directories takes one part in so many of the time, and that at this priority.
-const RESTS: u32 = 10;
-const NICE: i32 = 5;
-/// So often a task that cannot be sealed is tried.
-const TRIES: u32 = 3;
-/// How often a key that is missing is looked for.
-const KEY_BACK: Duration = Duration::from_secs(2);
+/// How many tasks are sealed in one round.
+const MAX_ROUND_TASKS: usize = 256;
+/// How long the sealer waits for more settled tasks: each round syncs files and commits, and running tasks wait for the
+/// same disk.
+const SEAL_BATCH_WINDOW: Duration = Duration::from_millis(50);
+/// Scanning directories takes at most one part in this many of the time, at this priority.
+const SCAN_TIME_DIVISOR: u32 = 10;
+const SEALER_NICE: i32 = 5;
+/// How often a task that cannot be sealed is tried.
+const MAX_SEAL_ATTEMPTS: u32 = 3;
+/// How often the sealer looks for a missing key.
+const KEY_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long after a failed round the next one is tried.
-const RETRY: Duration = Duration::from_secs(1);
+const ROUND_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the sealer is asked for.
+/// A call to the sealer.
 pub(crate) enum SealerCall {
-    /// A task that has settled.
+    /// Seals a settled task.
     Seal(TaskId),
-    /// Told when everything before this has its receipt.
+    /// Replies when every earlier task has its receipt.
     Barrier(oneshot::Sender<()>),
-    /// A signed head of the ledger.
+    /// Signs the ledger head.
     Head(oneshot::Sender<Result<Envelope, Refusal>>),
-    /// The house's word that it removes what a task has left.
+    /// Signs that the daemon removes the files of a task.
     Expiry { task: TaskId, reply: oneshot::Sender<Result<KeySignature, Refusal>> },
-    /// The next key. `lost`: the one before it cannot speak for it.
+    /// Rotates the signing key. `lost`: the current key cannot sign for the next one.
     Rotate { lost: bool, reply: oneshot::Sender<Result<KeyAnnounced, Refusal>> },
 }
 
-/// Sends work to the sealer and awaits what came of it.
+/// Sends calls to the sealer and awaits their replies.
 #[derive(Clone)]
 pub(crate) struct SealerHandle {
     work: mpsc::Sender<SealerCall>,
 }
 
 impl SealerHandle {
-    /// A task has settled and may have its receipt.
-    pub(crate) fn seal(&self, task: TaskId) {
+    /// Queues a settled task for its receipt.
+    pub(crate) fn queue_task(&self, task: TaskId) {
         let _ = self.work.send(SealerCall::Seal(task));
     }
 
-    /// Waits until everything before this has its receipt. Refused when the sealer makes out none.
+    /// Waits until every earlier task has its receipt. Refused if the sealer cannot sign.
     pub(crate) async fn barrier(&self) -> Result<(), Refusal> {
-        calls::call(&self.work, SealerCall::Barrier).await
+        calls::send_call(&self.work, SealerCall::Barrier).await
     }
 
-    /// A signed head of the ledger.
-    pub(crate) async fn head(&self) -> Result<Envelope, Refusal> {
-        calls::call(&self.work, SealerCall::Head).await?
+    /// A signed ledger head.
+    pub(crate) async fn signed_head(&self) -> Result<Envelope, Refusal> {
+        calls::send_call(&self.work, SealerCall::Head).await?
     }
 
-    /// The signed statement that the daemon removes what a task has left.
-    pub(crate) async fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
-        calls::call(&self.work, |reply| SealerCall::Expiry { task, reply }).await?
+    /// The signed statement that the daemon removes the files of a task.
+    pub(crate) async fn signed_expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
+        calls::send_call(&self.work, |reply| SealerCall::Expiry { task, reply }).await?
     }
 
-    /// Goes over to the next key. `lost`: the one before it cannot sign for it.
-    pub(crate) async fn rotate(&self, lost: bool) -> Result<KeyAnnounced, Refusal> {
-        calls::call(&self.work, |reply| SealerCall::Rotate { lost, reply }).await?
+    /// Rotates the signing key. `lost`: the current key cannot sign for the next one.
+    pub(crate) async fn rotate_key(&self, lost: bool) -> Result<KeyAnnounced, Refusal> {
+        calls::send_call(&self.work, |reply| SealerCall::Rotate { lost, reply }).await?
     }
 }
 
@@ -103,59 +103,63 @@ pub(crate) enum SealError {
     /// The ledger cannot be used, for this reason.
     #[error("{0}")]
     ReadingOnly(String),
-    #[error("there is no key")]
+    #[error("there is no signing key")]
     NoKey,
     #[error(transparent)]
     Key(io::Error),
     #[error("the ledger is empty")]
     EmptyLedger,
-    #[error("it has not settled")]
+    #[error("the task has not settled")]
     NotSettled,
-    #[error("what tasks left cannot be synced: {0}")]
+    #[error("the files of tasks cannot be synced: {0}")]
     Sync(io::Error),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The commit loop does not take it.
+    /// The commit loop refused the receipts.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
 
-/// A task that cannot be sealed, the first of several.
+/// The first of the tasks that cannot be sealed, and how many more there are.
 #[derive(Debug, thiserror::Error)]
-#[error("{task} has none: {why}{}; the next daemon tries again", and_more(*.more))]
+#[error("{task} has no receipt: {why}{}; the next daemon tries again", describe_more(*.more))]
 pub(crate) struct UnsealableTask {
     task: TaskId,
     why: Arc<SealError>,
     more: usize,
 }
 
-fn and_more(more: usize) -> String {
-    if more == 0 { String::new() } else { format!(", and {more} more") }
+fn describe_more(more: usize) -> String {
+    match more {
+        0 => String::new(),
+        1 => ", and 1 more task".to_owned(),
+        _ => format!(", and {more} more tasks"),
+    }
 }
 
-/// Whether receipts are made out, and why not.
+/// Whether receipts are made, and why not.
 #[derive(Debug, Clone)]
 pub(crate) enum SealingState {
     Works,
-    /// But not for all: those that cannot be sealed do not keep the others.
+    /// Some tasks cannot be sealed; they do not delay the others.
     Stuck(Arc<UnsealableTask>),
-    /// What has settled waits for its receipt.
+    /// No receipts can be made; settled tasks wait.
     Fails(Arc<SealError>),
 }
 
 impl SealingState {
-    pub(crate) fn works(&self) -> bool {
+    pub(crate) fn can_seal(&self) -> bool {
         !matches!(self, Self::Fails(_))
     }
 
-    /// What is wrong, for people.
-    pub(crate) fn trouble(&self) -> Option<Text> {
-        self.why().map(|why| text_by_shape(&why))
+    /// The problem, for people.
+    pub(crate) fn problem(&self) -> Option<Text> {
+        self.reason().map(|why| text_by_shape(&why))
     }
 
-    fn why(&self) -> Option<String> {
+    fn reason(&self) -> Option<String> {
         match self {
             Self::Works => None,
             Self::Stuck(why) => Some(why.to_string()),
@@ -164,7 +168,7 @@ impl SealingState {
     }
 }
 
-/// How far the ledger goes, for whoever wants to prove later that nothing before this was taken back.
+/// A signed checkpoint of the ledger: it proves later that no earlier entry was removed.
 #[derive(Debug, Serialize)]
 struct SignedLedgerHead {
     v: u32,
@@ -177,18 +181,18 @@ struct SignedLedgerHead {
     at: Timestamp,
 }
 
-/// What a sealer works with.
+/// Everything that a sealer is made from.
 pub(crate) struct SealerParts<'a> {
     pub(crate) home: &'a Home,
-    /// What receipts name; none where the home has no id.
+    /// The home id in receipts; none if the home has no id.
     pub(crate) home_id: Option<HomeId>,
     pub(crate) users: &'a Users,
     pub(crate) gate: &'a GateSettings,
     pub(crate) ledger: &'a Ledger,
     pub(crate) commit: &'a CommitHandle,
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    pub(crate) given: LaunchSecrets,
-    /// The daemon before this one ended without a word.
+    pub(crate) launch_secrets: LaunchSecrets,
+    /// The previous daemon crashed.
     pub(crate) after_a_crash: bool,
     /// The ledger cannot be used, for this reason.
     pub(crate) reading_only: Option<&'a str>,
@@ -203,48 +207,58 @@ pub(crate) struct Sealer {
     roster: watch::Receiver<Arc<Roster>>,
     users: Users,
     sealing: watch::Sender<SealingState>,
-    /// What digests the contents of files.
+    /// The key for digests of file contents.
     file_key: Digest,
-    /// Directories that are not a task's doing.
+    /// Directories that tasks do not write to.
     skip: Vec<PathBuf>,
-    /// The last decision of the daemons before this one, and whether the last of them ended without a word.
-    began_after: i64,
+    /// The last decision before this daemon started, and whether the previous daemon crashed.
+    last_before_start: i64,
     after_a_crash: bool,
-    /// Whether there is a ledger to seal in, and so a key to look for.
-    reads: bool,
-    /// Whether the ledger has the key.
+    /// Whether the ledger is usable, so that a key is needed.
+    ledger_usable: bool,
+    /// Whether the ledger contains the key.
     announced: bool,
     key: Option<SigningKey>,
     mint: IdMint,
-    given: LaunchSecrets,
+    launch_secrets: LaunchSecrets,
     /// Tasks that wait for their receipt.
     backlog: VecDeque<TaskId>,
-    /// Those who wait until there are none.
+    /// Callers that wait until the backlog is empty.
     waiting: Vec<oneshot::Sender<()>>,
-    /// Something failed in the last round, and is tried again.
-    again: bool,
-    /// Tasks that could not be sealed: how often that was tried, and why not.
-    troubled: HashMap<TaskId, (u32, Arc<SealError>)>,
-    /// Until when nothing is sealed.
-    rests_until: Option<Instant>,
+    /// Something failed in the last round and is tried again.
+    retry: bool,
+    /// Tasks that could not be sealed: the number of attempts, and the reason.
+    failed_tasks: HashMap<TaskId, (u32, Arc<SealError>)>,
+    /// When the sealer continues.
+    paused_until: Option<Instant>,
 }
 
-/// The daemon's key as the ledger has it last.
+/// The signing key that the ledger announced last.
 fn load_key(home: &Home, reader: &LedgerReader) -> Result<SigningKey, SealError> {
     let announced = reader.keys()?.last().map(|(_, k)| k.key);
     signing_key(home, announced).map_err(SealError::Key)
 }
 
 impl Sealer {
-    /// A sealer, the handle to it, and whether it makes out receipts.
+    /// A sealer, its handle, and its state.
     pub(crate) fn new(
         parts: SealerParts<'_>,
     ) -> Result<(Self, SealerHandle, watch::Receiver<SealingState>), LedgerError> {
-        let SealerParts { home, home_id, users, gate, ledger, commit, roster, given, after_a_crash, reading_only } =
-            parts;
+        let SealerParts {
+            home,
+            home_id,
+            users,
+            gate,
+            ledger,
+            commit,
+            roster,
+            launch_secrets,
+            after_a_crash,
+            reading_only,
+        } = parts;
         let reader = ledger.reader()?;
         let key = match reading_only {
-            None => load_key(home, &reader).inspect_err(|e| crate::log!("receipts are not made out: {e}")),
+            None => load_key(home, &reader).inspect_err(|e| crate::log!("no receipts can be made: {e}")),
             Some(why) => Err(SealError::ReadingOnly(why.to_owned())),
         };
         let (key, state) = match key {
@@ -263,61 +277,61 @@ impl Sealer {
             sealing,
             file_key: case::mask_key(&gate.key),
             skip: gate.protected.iter().map(PathBuf::from).collect(),
-            began_after: ledger.last(),
+            last_before_start: ledger.last(),
             after_a_crash,
-            reads: reading_only.is_none(),
+            ledger_usable: reading_only.is_none(),
             announced: !reader.keys()?.is_empty(),
             reader,
             key,
             mint: IdMint::default(),
-            given,
+            launch_secrets,
             backlog: VecDeque::new(),
             waiting: Vec::new(),
-            again: false,
-            troubled: HashMap::new(),
-            rests_until: None,
+            retry: false,
+            failed_tasks: HashMap::new(),
+            paused_until: None,
         };
         Ok((sealer, SealerHandle { work }, known))
     }
 
-    /// Works until nobody can ask any more.
+    /// Works until all handles are dropped.
     pub(crate) fn run(mut self) {
         self.backlog = self.reader.unsealed().unwrap_or_default().into();
-        // What comes after the end keeps nothing that is still under way from its processor.
-        let _ = rustix::process::setpriority_process(None, NICE);
-        // Known before anything is signed with it; tried again with the first receipt.
-        let _ = self.announce();
-        while let Ok(first) = self.next() {
+        // Sealing must not take the processor from running tasks.
+        let _ = rustix::process::setpriority_process(None, SEALER_NICE);
+        // The key must be in the ledger before it signs anything; if this fails, the first receipt tries again.
+        let _ = self.announce_key();
+        while let Ok(first) = self.next_call() {
             let mut asked = first;
             while let Some(work) = asked {
-                self.take(work);
+                self.handle_call(work);
                 asked = self.work.try_recv().ok();
             }
-            if self.key.is_none() && self.reads {
+            if self.key.is_none() && self.ledger_usable {
                 self.find_key();
             }
             if self.key.is_none() {
-                // There is nothing to wait for. What has settled is found in the ledger when there is a key again.
+                // There is nothing to wait for. The ledger lists the settled tasks when there is a key again.
                 self.waiting.clear();
-                self.backlog.drain(..).for_each(|task| self.given.forget(task));
+                self.backlog.drain(..).for_each(|task| self.launch_secrets.forget(task));
                 continue;
             }
             if self.backlog.is_empty() {
                 let unsealed = self.reader.unsealed().unwrap_or_default();
-                self.backlog = unsealed.into_iter().filter(|task| !self.gave_up(*task)).collect();
+                self.backlog = unsealed.into_iter().filter(|task| !self.has_given_up(*task)).collect();
             }
-            if self.waiting.is_empty() && self.rests() > Duration::ZERO {
+            if self.waiting.is_empty() && self.remaining_pause() > Duration::ZERO {
                 continue;
             }
-            self.seal_some();
+            self.seal_backlog();
         }
     }
 
-    /// What is asked for next; none when it is time to go on without. An error when nobody can ask any more.
-    fn next(&self) -> Result<Option<SealerCall>, mpsc::RecvError> {
+    /// The next call; none when it is time to continue without one. An error if all handles are dropped.
+    fn next_call(&self) -> Result<Option<SealerCall>, mpsc::RecvError> {
         if self.key.is_none() {
-            // It may be put back.
-            return match self.work.recv_timeout(KEY_BACK) {
+            // The key may be put back.
+            return match self.work.recv_timeout(KEY_POLL_INTERVAL) {
                 Ok(first) => Ok(Some(first)),
                 Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
                 Err(mpsc::RecvTimeoutError::Disconnected) => Err(mpsc::RecvError),
@@ -326,50 +340,52 @@ impl Sealer {
         if self.backlog.is_empty() {
             return self.work.recv().map(Some);
         }
-        Ok(if self.again {
-            // Nothing tells when a full disk has room again.
-            self.work.recv_timeout(RETRY).ok()
-        } else if self.waiting.is_empty() && self.rests() > Duration::ZERO {
-            // Those who settle meanwhile are sealed together. Whoever waits for all of them does not wait for that.
-            self.work.recv_timeout(self.rests()).ok()
+        Ok(if self.retry {
+            // Nothing notifies the sealer when a full disk has space again.
+            self.work.recv_timeout(ROUND_RETRY_INTERVAL).ok()
+        } else if self.waiting.is_empty() && self.remaining_pause() > Duration::ZERO {
+            // Tasks that settle meanwhile are sealed together. A caller of `barrier` does not wait for that.
+            self.work.recv_timeout(self.remaining_pause()).ok()
         } else {
             self.work.try_recv().ok()
         })
     }
 
-    fn take(&mut self, work: SealerCall) {
+    fn handle_call(&mut self, work: SealerCall) {
         match work {
             SealerCall::Seal(task) => {
                 if self.backlog.is_empty() {
-                    self.rest_for(GATHER);
+                    self.pause_for(SEAL_BATCH_WINDOW);
                 }
                 self.backlog.push_back(task);
             }
             SealerCall::Barrier(reply) => self.waiting.push(reply),
-            SealerCall::Head(reply) => drop(reply.send(self.head())),
-            SealerCall::Expiry { task, reply } => drop(reply.send(self.expiry(task))),
-            SealerCall::Rotate { lost, reply } => drop(reply.send(self.rotate(lost))),
+            SealerCall::Head(reply) => drop(reply.send(self.sign_head())),
+            SealerCall::Expiry { task, reply } => drop(reply.send(self.sign_expiry(task))),
+            SealerCall::Rotate { lost, reply } => drop(reply.send(self.rotate_key(lost))),
         }
     }
 
-    /// One round, and what is said about it.
-    fn seal_some(&mut self) {
-        let round: Vec<TaskId> = self.backlog.drain(..self.backlog.len().min(ROUND)).collect();
-        let now = match self.round(&round) {
+    /// Seals one round and updates the state.
+    fn seal_backlog(&mut self) {
+        let round: Vec<TaskId> = self.backlog.drain(..self.backlog.len().min(MAX_ROUND_TASKS)).collect();
+        let now = match self.seal_round(&round) {
             Ok(failed) => {
-                self.again = !failed.is_empty();
-                failed.into_iter().for_each(|(task, why)| self.failed(task, why));
-                self.stuck()
+                self.retry = !failed.is_empty();
+                for (task, why) in failed {
+                    self.note_failure(task, why);
+                }
+                self.current_state()
             }
             Err(why) => {
-                self.again = true;
+                self.retry = true;
                 self.backlog.extend(round);
                 SealingState::Fails(Arc::new(why))
             }
         };
-        let why = now.why();
+        let why = now.reason();
         let before = self.sealing.send_replace(now);
-        if let Some(why) = why.filter(|why| before.why().as_ref() != Some(why)) {
+        if let Some(why) = why.filter(|why| before.reason().as_ref() != Some(why)) {
             crate::log!("receipts: {why}");
         }
         if self.backlog.is_empty() {
@@ -385,36 +401,36 @@ impl Sealer {
             self.announced = self.reader.keys().is_ok_and(|keys| !keys.is_empty());
             self.key = Some(key);
             self.sealing.send_replace(SealingState::Works);
-            crate::log!("receipts: the key is back");
+            crate::log!("receipts: the signing key is available again");
         }
     }
 
-    /// Nothing is sealed for so long, or longer.
-    fn rest_for(&mut self, time: Duration) {
+    /// Pauses sealing for this time at least.
+    fn pause_for(&mut self, time: Duration) {
         let until = clock::steady() + time;
-        self.rests_until = Some(self.rests_until.map_or(until, |later| later.max(until)));
+        self.paused_until = Some(self.paused_until.map_or(until, |later| later.max(until)));
     }
 
-    /// How long nothing is sealed yet.
-    fn rests(&self) -> Duration {
-        self.rests_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(clock::steady()))
+    /// How long sealing still pauses.
+    fn remaining_pause(&self) -> Duration {
+        self.paused_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(clock::steady()))
     }
 
-    /// One that could not be sealed is tried a few times; then it keeps nobody up any more.
-    fn failed(&mut self, task: TaskId, why: SealError) {
-        let tries = self.troubled.get(&task).map_or(0, |(tries, _)| *tries) + 1;
-        self.troubled.insert(task, (tries, Arc::new(why)));
-        if tries < TRIES {
+    /// Notes that a task could not be sealed. After a few attempts it does not delay others any more.
+    fn note_failure(&mut self, task: TaskId, why: SealError) {
+        let tries = self.failed_tasks.get(&task).map_or(0, |(tries, _)| *tries) + 1;
+        self.failed_tasks.insert(task, (tries, Arc::new(why)));
+        if tries < MAX_SEAL_ATTEMPTS {
             self.backlog.push_back(task);
         }
     }
 
-    fn gave_up(&self, task: TaskId) -> bool {
-        self.troubled.get(&task).is_some_and(|(tries, _)| *tries >= TRIES)
+    fn has_given_up(&self, task: TaskId) -> bool {
+        self.failed_tasks.get(&task).is_some_and(|(tries, _)| *tries >= MAX_SEAL_ATTEMPTS)
     }
 
-    fn stuck(&self) -> SealingState {
-        let mut stuck = self.troubled.iter().filter(|(_, (tries, _))| *tries >= TRIES);
+    fn current_state(&self) -> SealingState {
+        let mut stuck = self.failed_tasks.iter().filter(|(_, (tries, _))| *tries >= MAX_SEAL_ATTEMPTS);
         match stuck.next() {
             None => SealingState::Works,
             Some((task, (_, why))) => {
@@ -423,14 +439,15 @@ impl Sealer {
         }
     }
 
-    /// Seals some tasks, in one commit. Those that cannot be, and why, come back: they do not keep the others.
-    fn round(&mut self, tasks: &[TaskId]) -> Result<Vec<(TaskId, SealError)>, SealError> {
-        self.announce()?;
+    /// Seals tasks in one commit. Returns the tasks that cannot be sealed with the reasons; they do not delay the
+    /// others.
+    fn seal_round(&mut self, tasks: &[TaskId]) -> Result<Vec<(TaskId, SealError)>, SealError> {
+        self.announce_key()?;
         let (mut open, mut failed, mut seen) = (Vec::with_capacity(tasks.len()), Vec::new(), HashSet::new());
         let tasks: Vec<TaskId> = tasks.iter().copied().filter(|task| seen.insert(*task)).collect();
         closing::sync(&self.home, &tasks).map_err(SealError::Sync)?;
         for task in tasks {
-            match self.closed(task) {
+            match self.read_unsealed(task) {
                 Ok(closed) => open.extend(closed),
                 Err(e) => failed.push((task, e)),
             }
@@ -450,7 +467,7 @@ impl Sealer {
         let (mut events, mut sealed_now) = (Vec::with_capacity(open.len()), Vec::with_capacity(open.len()));
         for mut closed in open {
             let task = closed.account.state.task_id;
-            match self.seal(&mut closed, &mut scans, number + 1, prev, ledger_head) {
+            match self.make_receipt(&mut closed, &mut scans, number + 1, prev, ledger_head) {
                 Ok((event, digest)) => {
                     (number, prev) = (number + 1, Some(digest));
                     events.push(event);
@@ -459,27 +476,27 @@ impl Sealer {
                 Err(e) => failed.push((task, e)),
             }
         }
-        // So that looking takes a small part of the time, whatever there is.
-        self.rest_for(scans.took() * RESTS);
+        // Scanning takes a small part of the time, however much there is.
+        self.pause_for(scans.total_time() * SCAN_TIME_DIVISOR);
         crash::point("seal.before_commit");
         self.commit.decide_blocking(events)?;
         crash::point("seal.after_commit");
         for task in sealed_now {
-            self.given.forget(task);
-            self.troubled.remove(&task);
+            self.launch_secrets.forget(task);
+            self.failed_tasks.remove(&task);
         }
         Ok(failed)
     }
 
-    /// What is known of a settled task; none when it has its receipt already.
-    fn closed(&self, task: TaskId) -> Result<Option<SettledTask>, SealError> {
+    /// The records of a settled task; none if it has its receipt.
+    fn read_unsealed(&self, task: TaskId) -> Result<Option<SettledTask>, SealError> {
         if self.reader.is_sealed(task)? {
             return Ok(None);
         }
         Ok(SettledTask::read(&self.home, &self.reader, task)?)
     }
 
-    fn seal(
+    fn make_receipt(
         &mut self,
         closed: &mut SettledTask,
         scans: &mut RootScans,
@@ -489,7 +506,7 @@ impl Sealer {
     ) -> Result<(DeskEvent, Digest), SealError> {
         let (task, seq, at) = (closed.account.state.task_id, closed.next_seq, clock::now());
         let key = self.key.as_ref().ok_or(SealError::NoKey)?;
-        let settled = self.reader.settled_by(task)?.filter(|n| *n <= self.began_after);
+        let settled = self.reader.settled_by(task)?.filter(|n| *n <= self.last_before_start);
         let late = match settled {
             Some(n) => self.after_a_crash || self.reader.crashed_since(n)?,
             None => false,
@@ -511,8 +528,8 @@ impl Sealer {
         Ok((DeskEvent::Sealed { seq, at, touched, sealed, signed }, sealed.digest))
     }
 
-    /// Has the key in the ledger, before anything is signed with it.
-    fn announce(&mut self) -> Result<(), SealError> {
+    /// Records the key in the ledger, before anything is signed with it.
+    fn announce_key(&mut self) -> Result<(), SealError> {
         let Some(key) = &self.key else { return Err(SealError::NoKey) };
         if self.announced {
             return Ok(());
@@ -524,8 +541,8 @@ impl Sealer {
         Ok(())
     }
 
-    fn head(&self) -> Result<Envelope, Refusal> {
-        let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
+    fn sign_head(&self) -> Result<Envelope, Refusal> {
+        let key = self.key.as_ref().ok_or_else(|| no_key_refusal(&self.sealing))?;
         let internal = |e: &dyn std::fmt::Display| Refusal::new(RefusalCode::Internal, e.to_string());
         let (n, sha256) = self.reader.head().map_err(|e| internal(&e))?;
         let last = self.reader.last_receipt().map_err(|e| internal(&e))?;
@@ -542,21 +559,21 @@ impl Sealer {
         Ok(Envelope::new(HEAD_TYPE, &body, key.public().id(), &key.sign(HEAD_TYPE, body.as_bytes())))
     }
 
-    fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
-        let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
+    fn sign_expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
+        let key = self.key.as_ref().ok_or_else(|| no_key_refusal(&self.sealing))?;
         let signed = self.reader.receipt_of(task).map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
         let signed = signed.ok_or_else(|| Refusal::new(RefusalCode::NotSealed, format!("{task} has no receipt")))?;
         Ok(key.expiry(task, signed.digest()))
     }
 
-    /// Goes over to a new key. The old one speaks for it, unless it is lost.
-    fn rotate(&mut self, lost: bool) -> Result<KeyAnnounced, Refusal> {
+    /// Rotates to a new key. The old key signs for the new one, unless it is lost.
+    fn rotate_key(&mut self, lost: bool) -> Result<KeyAnnounced, Refusal> {
         let internal = |e: &dyn std::fmt::Display| Refusal::new(RefusalCode::Internal, e.to_string());
         let before = match (&self.key, lost) {
-            (None, false) => return Err(no_key(&self.sealing)),
+            (None, false) => return Err(no_key_refusal(&self.sealing)),
             (Some(_), true) => {
-                let refusal = Refusal::new(RefusalCode::BadRequest, "the key is not lost: it signs");
-                return Err(refusal.hint("csn keys rotate, without --lost"));
+                let refusal = Refusal::new(RefusalCode::BadRequest, "the signing key is not lost; it works");
+                return Err(refusal.hint("rotate without `lost` (csn keys rotate, without --lost)"));
             }
             (key, _) => key.as_ref(),
         };
@@ -568,9 +585,9 @@ impl Sealer {
         };
         self.commit.decide_blocking(vec![DeskEvent::Key(announced.clone())])?;
         crash::point("seal.before_adopt");
-        // Should this fail, the next daemon finds it where it was prepared: the ledger has it.
+        // If this fails, the next daemon finds the key where it was prepared: the ledger names it.
         if let Err(e) = adopt_signing_key(&self.home) {
-            crate::log!("the new key is in use, and not in its place yet: {e}");
+            crate::log!("the new signing key is in use, but its file was not moved into place: {e}");
         }
         (self.key, self.announced) = (Some(next), true);
         self.sealing.send_replace(SealingState::Works);
@@ -578,29 +595,29 @@ impl Sealer {
     }
 }
 
-fn no_key(sealing: &watch::Sender<SealingState>) -> Refusal {
-    let why = sealing.borrow().why().unwrap_or_else(|| SealError::NoKey.to_string());
-    Refusal::new(RefusalCode::SealerUnavailable, why).hint("see `csn doctor`")
+fn no_key_refusal(sealing: &watch::Sender<SealingState>) -> Refusal {
+    let why = sealing.borrow().reason().unwrap_or_else(|| SealError::NoKey.to_string());
+    Refusal::new(RefusalCode::SealerUnavailable, why).hint("`csn doctor` shows details")
 }
 
-/// What the tasks that this daemon has launched were given, until they have their receipt: what of it is secret must not
-/// stand in the names of files either. Never written anywhere.
+/// The environment and arguments of the tasks that this daemon launched, until they have their receipt: a secret among
+/// them must not appear in file names either. Never written to disk.
 #[derive(Clone, Default)]
-pub(crate) struct LaunchSecrets(Arc<Mutex<HashMap<TaskId, Words>>>);
+pub(crate) struct LaunchSecrets(Arc<Mutex<HashMap<TaskId, TaskSecrets>>>);
 
-struct Words {
+struct TaskSecrets {
     env: Vec<(String, String)>,
     argv: Vec<String>,
 }
 
-/// Of more tasks than this it is not kept: their files are counted, and not named.
-const MOST_GIVEN: usize = 4096;
+/// For how many tasks they are kept. The files of further tasks are counted, not named.
+const MAX_REMEMBERED_TASKS: usize = 4096;
 
 impl LaunchSecrets {
     pub(crate) fn remember(&self, task: TaskId, env: &[(String, String)], argv: &[String]) {
         let mut all = crate::lock(&self.0);
-        if all.len() < MOST_GIVEN {
-            all.insert(task, Words { env: env.to_vec(), argv: argv.to_vec() });
+        if all.len() < MAX_REMEMBERED_TASKS {
+            all.insert(task, TaskSecrets { env: env.to_vec(), argv: argv.to_vec() });
         }
     }
 
@@ -608,7 +625,7 @@ impl LaunchSecrets {
         crate::lock(&self.0).remove(&task);
     }
 
-    /// What takes out the secrets of a task; none when nobody knows them any more.
+    /// The mask that redacts the secrets of a task; none if they are not known.
     fn mask(&self, task: TaskId, key: Digest) -> Option<Mask> {
         let all = crate::lock(&self.0);
         let words = all.get(&task)?;
@@ -617,41 +634,41 @@ impl LaunchSecrets {
 }
 
 impl Sealer {
-    fn is_root(&self, root: &Path, home: &str) -> bool {
+    fn can_be_root(&self, root: &Path, home: &str) -> bool {
         let protected: Vec<String> = self.skip.iter().map(|p| p.to_string_lossy().into_owned()).collect();
         countersign_policy::can_be_root(&root.to_string_lossy(), home, &protected, root.join(".git").exists())
     }
 
-    /// Looks for the files that a task changed, where it could have and nobody knows yet.
+    /// Scans for files that a task changed, if it could have and its supervisor did not observe them.
     fn scan_touched(&self, closed: &SettledTask, scans: &mut RootScans) -> Option<TouchedFiles> {
         let state = &closed.account.state;
         let known = closed.account.files();
-        // From its launch on: it may have run for a while before that it did was written down.
+        // From its launch: the task may have run for a while before `spawned` was recorded.
         let (from, to) = (state.launched_at().filter(|_| state.spawned_at().is_some())?, state.ended_at()?);
         if known.observed != FileObservation::None {
             return None;
         }
         let roster = self.roster.borrow().clone();
         let session = state.request.session_id.and_then(|s| roster.session(s));
-        // Who is no user of the machine any more has left nothing that anybody can look at.
+        // A user that does not exist any more has no files that can be read.
         let run_as = self.users.run_as(roster.uid(state.request.principal)).ok()?;
-        // Of a session that nobody opened, the place that it stands for.
+        // For an implicit session, the directory that it stands for.
         let place = session.filter(|s| s.implicit.is_some()).and_then(|s| s.directory.as_ref());
         let roots = session.iter().flat_map(|s| s.roots.iter().chain(&s.folder)).chain(place);
         let mut roots: Vec<PathBuf> = roots.map(|r| PathBuf::from(r.as_str())).collect();
         roots.dedup();
-        // Not all of a home or of a disk: that tells nothing about a task, and takes long.
-        roots.retain(|root| self.is_root(root, run_as.home()));
+        // Not a whole home or disk: that says nothing about a task and takes long.
+        roots.retain(|root| self.can_be_root(root, run_as.home()));
         if roots.is_empty() {
             return None;
         }
         let user = run_as.user;
-        let found = scans.of(&roots, RunWindow { from, to }, user.as_ref());
+        let found = scans.scan_roots(&roots, RunWindow { from, to }, user.as_ref());
         let prepared = roots.iter().map(|root| text_by_shape(&root.to_string_lossy())).collect();
         let mut touched =
             TouchedFiles { observed: FileObservation::Scan, roots: prepared, complete: found.complete, ..known };
-        // Without what the task was given, or with what was typed into it unseen, a name may be a secret.
-        let mask = self.given.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
+        // Without the task's secrets, or with hidden input, a file name may contain a secret.
+        let mask = self.launch_secrets.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
         let Some(mask) = mask else {
             touched.complete &= found.files.is_empty();
             touched.more = found.files.len() as u64 + found.more;
@@ -660,7 +677,7 @@ impl Sealer {
         touched.more = found.more;
         for file in found.files {
             let path = text(&mask, &file.path.to_string_lossy());
-            // What its supervisor saw, it saw at the time.
+            // The supervisor's observation is more exact than the scan.
             if !touched.files.iter().any(|known| known.path == path) {
                 let (change, escape, after) = (file.change, file.escape, file.after);
                 touched.files.push(TouchedFile { path, change, escape, before: None, after });

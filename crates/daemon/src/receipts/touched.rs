@@ -1,7 +1,7 @@
-//! Which files a task seems to have changed: the roots are looked through afterwards, within bounds, by their times.
+//! Finds the files that a task seems to have changed: scans the roots afterwards, within limits, by file times.
 //!
-//! No git: it runs what the repository's configuration names. What is looked at is what is there: a file that was removed
-//! is not seen, only that something went from its directory, and then the list does not claim to be complete.
+//! It does not use git, which runs programs that the repository's configuration names. A removed file cannot be seen;
+//! only the change of its directory can, and then the list does not claim to be complete.
 
 use countersign_model::{Digest, FileChange, TaskUser, Timestamp, file_digest};
 use countersign_shim::with_user_ids;
@@ -15,23 +15,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long one root may take, and how many entries are looked at.
-const LONGEST: Duration = Duration::from_millis(100);
-const MOST: usize = 50_000;
-/// So long a scan is waited for: a dead file system holds up nobody.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The kernel stamps files with the time of its last tick.
-const TICK: i64 = 10_000;
-/// So many files are listed, and so many of them digested, if they are no larger than this.
-const LISTED: usize = 100;
-const DIGESTED: usize = 32;
-const SMALL: u64 = 64 * 1024;
+/// How long the scan of one root may take, and how many entries it reads.
+const ROOT_SCAN_TIMEOUT: Duration = Duration::from_millis(100);
+const MAX_SCANNED_ENTRIES: usize = 50_000;
+/// How long the daemon waits for a scan: a hanging file system must not delay it.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The kernel stamps files with the time of its last tick, in microseconds.
+const TICK_MICROS: i64 = 10_000;
+/// How many files are listed, how many of them are digested, and up to which size.
+const MAX_LISTED_FILES: usize = 100;
+const MAX_DIGESTED_FILES: usize = 32;
+const MAX_DIGESTED_BYTES: u64 = 64 * 1024;
 
-/// What changed in a root since a moment.
+/// The changes in a root since a time.
 #[derive(Debug, Default)]
 struct RootScan {
     files: Vec<ChangedFile>,
-    /// How many directories have lost or gained a name since.
+    /// How many directories gained or lost an entry.
     directories: usize,
     complete: bool,
 }
@@ -39,12 +39,12 @@ struct RootScan {
 #[derive(Debug)]
 struct ChangedFile {
     path: PathBuf,
-    /// Microseconds; the birth is not known everywhere.
+    /// Microseconds. Not every file system records the birth.
     changed: i64,
     born: Option<i64>,
 }
 
-/// From when to when a task ran.
+/// When a task ran.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunWindow {
     pub(crate) from: Timestamp,
@@ -52,12 +52,12 @@ pub(crate) struct RunWindow {
 }
 
 impl RunWindow {
-    fn holds(self, micros: i64) -> bool {
-        micros >= self.from.micros() - TICK && micros <= self.to.micros() + TICK
+    fn contains(self, micros: i64) -> bool {
+        micros >= self.from.micros() - TICK_MICROS && micros <= self.to.micros() + TICK_MICROS
     }
 }
 
-/// What was seen for one task.
+/// The changes that were found for one task.
 #[derive(Debug, Default)]
 pub(crate) struct TouchedByTask {
     pub(crate) files: Vec<TouchedPath>,
@@ -65,7 +65,7 @@ pub(crate) struct TouchedByTask {
     pub(crate) complete: bool,
 }
 
-/// A file by its name as it is: whoever tells of it takes out what is secret.
+/// A file with its raw name: the caller must redact it.
 #[derive(Debug)]
 pub(crate) struct TouchedPath {
     pub(crate) path: PathBuf,
@@ -74,61 +74,67 @@ pub(crate) struct TouchedPath {
     pub(crate) after: Option<Digest>,
 }
 
-/// Scans of one round, shared by the tasks of it: each root is looked through once.
+/// The scans of one round, shared by its tasks: each root is scanned once.
 pub(crate) struct RootScans {
     since: i64,
     skip: Vec<PathBuf>,
     key: Digest,
-    /// By whose eyes, and where.
-    done: BTreeMap<(Option<u32>, PathBuf), RootScan>,
-    took: Duration,
+    /// By user and root.
+    scans: BTreeMap<(Option<u32>, PathBuf), RootScan>,
+    total_time: Duration,
 }
 
 impl RootScans {
     /// For tasks that ran since then. Nothing below `skip` counts.
     pub(crate) fn since(since: Timestamp, skip: Vec<PathBuf>, key: Digest) -> Self {
-        Self { since: since.micros() - TICK, skip, key, done: BTreeMap::new(), took: Duration::ZERO }
+        Self { since: since.micros() - TICK_MICROS, skip, key, scans: BTreeMap::new(), total_time: Duration::ZERO }
     }
 
-    /// How long all of it has taken.
-    pub(crate) fn took(&self) -> Duration {
-        self.took
+    /// How long all scans took.
+    pub(crate) fn total_time(&self) -> Duration {
+        self.total_time
     }
 
-    /// As this user sees them; none is the house itself.
-    pub(crate) fn of(&mut self, roots: &[PathBuf], window: RunWindow, user: Option<&TaskUser>) -> TouchedByTask {
+    /// The changes in these roots, as this user sees them; none is the daemon's own user.
+    pub(crate) fn scan_roots(
+        &mut self,
+        roots: &[PathBuf],
+        window: RunWindow,
+        user: Option<&TaskUser>,
+    ) -> TouchedByTask {
         let at = |root: &PathBuf| (user.map(|l| l.uid), root.clone());
         let mut touched = TouchedByTask { complete: true, ..TouchedByTask::default() };
         let mut found: Vec<(bool, &ChangedFile)> = Vec::new();
         let outermost = |root: &&PathBuf| !roots.iter().any(|r| r != *root && root.starts_with(r));
         for root in roots.iter().filter(outermost) {
-            if !self.done.contains_key(&at(root)) {
+            if !self.scans.contains_key(&at(root)) {
                 let began = clock::steady();
-                let seen = within(root.clone(), self.since, self.skip.clone(), user.cloned());
-                self.took += clock::steady().duration_since(began);
-                self.done.insert(at(root), seen);
+                let seen = scan_root(root.clone(), self.since, self.skip.clone(), user.cloned());
+                self.total_time += clock::steady().duration_since(began);
+                self.scans.insert(at(root), seen);
             }
         }
         for root in roots.iter().filter(outermost) {
-            let Some(seen) = self.done.get(&at(root)) else { continue };
+            let Some(seen) = self.scans.get(&at(root)) else { continue };
             touched.complete &= seen.complete;
             for file in &seen.files {
-                match window.holds(file.changed) {
-                    true => found.push((countersign_shim::is_escape(&file.path), file)),
-                    // Changed since, by whomever: it may have been changed before, too.
-                    false => touched.complete &= file.changed < window.from.micros(),
+                if window.contains(file.changed) {
+                    found.push((countersign_shim::is_escape(&file.path), file));
+                } else {
+                    // Changed after the task, by another process: the task may have changed it before.
+                    touched.complete &= file.changed < window.from.micros();
                 }
             }
-            // Where names came or went, then or since, one may have gone that nobody can see any more.
+            // Where entries appeared or vanished, a file may have been removed.
             touched.complete &= seen.directories == 0;
         }
         found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.path.cmp(&b.1.path)));
-        touched.more = found.len().saturating_sub(LISTED) as u64;
+        touched.more = found.len().saturating_sub(MAX_LISTED_FILES) as u64;
         touched.complete &= touched.more == 0;
-        for (n, (escape, file)) in found.into_iter().take(LISTED).enumerate() {
-            let born = file.born.is_some_and(|b| window.holds(b));
+        for (n, (escape, file)) in found.into_iter().take(MAX_LISTED_FILES).enumerate() {
+            let born = file.born.is_some_and(|b| window.contains(b));
             let change = if born { FileChange::Created } else { FileChange::Modified };
-            let after = (n < DIGESTED).then(|| self.digest(&file.path, user)).flatten();
+            let after = (n < MAX_DIGESTED_FILES).then(|| self.digest(&file.path, user)).flatten();
             touched.files.push(TouchedPath { path: file.path.clone(), change, escape, after });
         }
         touched
@@ -136,29 +142,29 @@ impl RootScans {
 
     fn digest(&self, path: &Path, user: Option<&TaskUser>) -> Option<Digest> {
         let read = || {
-            // Not what a link leads to.
+            // Not the target of a link.
             let plain = fs::symlink_metadata(path).ok()?.is_file();
-            read_regular(path.to_str().filter(|_| plain)?, SMALL).ok()
+            read_regular(path.to_str().filter(|_| plain)?, MAX_DIGESTED_BYTES).ok()
         };
         Some(file_digest(self.key, &with_user_ids(user, read).ok()??))
     }
 }
 
-/// One root, on a thread of its own that is left behind if it does not come back.
-fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, user: Option<TaskUser>) -> RootScan {
+/// Scans one root on a thread of its own, which is abandoned if it does not return in time.
+fn scan_root(root: PathBuf, since: i64, skip: Vec<PathBuf>, user: Option<TaskUser>) -> RootScan {
     let (send, receive) = mpsc::channel();
     let walking = std::thread::Builder::new().name("scan".into()).spawn(move || {
-        let seen = with_user_ids(user.as_ref(), || walk(&root, since, &skip));
+        let seen = with_user_ids(user.as_ref(), || walk_root(&root, since, &skip));
         let _ = send.send(seen.unwrap_or_default());
     });
     match walking {
-        Ok(_) => receive.recv_timeout(PATIENCE).unwrap_or_default(),
+        Ok(_) => receive.recv_timeout(SCAN_TIMEOUT).unwrap_or_default(),
         Err(_) => RootScan::default(),
     }
 }
 
-fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
-    let until: Instant = clock::steady() + LONGEST;
+fn walk_root(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
+    let until: Instant = clock::steady() + ROOT_SCAN_TIMEOUT;
     let mut seen = RootScan { complete: true, ..RootScan::default() };
     let Some(device) = stat(root).map(|s| (s.stx_dev_major, s.stx_dev_minor)) else {
         return RootScan::default();
@@ -166,7 +172,7 @@ fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
     let (mut todo, mut prepared) = (vec![root.to_owned()], 0);
     while let Some(dir) = todo.pop() {
         seen.directories += usize::from(stat(&dir).is_none_or(|s| micros(&s.stx_mtime) >= since));
-        // What cannot be listed by us may still be changed by others.
+        // Other processes may change a directory that the daemon cannot list.
         let Ok(entries) = fs::read_dir(&dir) else {
             seen.complete = false;
             continue;
@@ -177,7 +183,7 @@ fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
                 continue;
             };
             prepared += 1;
-            if prepared > MOST || clock::steady() > until {
+            if prepared > MAX_SCANNED_ENTRIES || clock::steady() > until {
                 seen.complete = false;
                 return seen;
             }
@@ -190,14 +196,14 @@ fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
                 continue;
             };
             if kind.is_dir() {
-                // What the house publishes, and what git keeps by digest.
+                // The daemon's own copies, and git objects, which are named by their digest.
                 let ours = entry.file_name() == ".runs" && dir == root;
                 let objects = entry.file_name() == "objects" && dir.ends_with(".git");
-                match (s.stx_dev_major, s.stx_dev_minor) == device {
-                    true if !ours && !objects => todo.push(path),
-                    true => {}
-                    // Another file system may be dead, or endless.
-                    false => seen.complete = false,
+                if (s.stx_dev_major, s.stx_dev_minor) != device {
+                    // Another file system may hang or be endless.
+                    seen.complete = false;
+                } else if !ours && !objects {
+                    todo.push(path);
                 }
             } else if micros(&s.stx_ctime) >= since {
                 let born = (s.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| micros(&s.stx_btime));
@@ -223,28 +229,28 @@ mod tests {
 
     fn scan(root: &Path, from: Timestamp) -> TouchedByTask {
         let key = Digest::sha256(&[b"k"]);
-        let mut scans = RootScans::since(from, vec![root.join("house")], key);
-        scans.of(&[root.to_owned(), root.join("sub")], RunWindow { from, to: clock::now() }, None)
+        let mut scans = RootScans::since(from, vec![root.join("daemon")], key);
+        scans.scan_roots(&[root.to_owned(), root.join("sub")], RunWindow { from, to: clock::now() }, None)
     }
 
-    /// A moment that every later change is behind: the kernel's clock has ticked.
+    /// A time before every later change: the kernel's clock has ticked.
     fn after_a_tick(dir: &Path) -> Timestamp {
         let probe = dir.join("probe");
         let now = clock::now();
         loop {
             fs::write(&probe, "x").unwrap();
             let at = stat(&probe).map(|s| micros(&s.stx_ctime)).unwrap();
-            if at > now.micros() + TICK {
-                return Timestamp::from_micros(at + TICK);
+            if at > now.micros() + TICK_MICROS {
+                return Timestamp::from_micros(at + TICK_MICROS);
             }
         }
     }
 
     #[test]
-    fn what_changed_in_the_window_is_listed_and_what_runs_later_is_named() {
+    fn changes_in_the_window_are_listed_with_escape_files_first() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        for place in ["sub", ".git/hooks", ".git/objects", "house", ".runs"] {
+        for place in ["sub", ".git/hooks", ".git/objects", "daemon", ".runs"] {
             fs::create_dir_all(root.join(place)).unwrap();
         }
         for name in ["old.txt", "changed.txt"] {
@@ -260,10 +266,10 @@ mod tests {
         fs::write(root.join("sub/new.txt"), "b").unwrap();
         fs::write(root.join(".git/hooks/pre-commit"), "b").unwrap();
         fs::write(root.join(".git/objects/x"), "b").unwrap();
-        fs::write(root.join("house/x"), "b").unwrap();
+        fs::write(root.join("daemon/x"), "b").unwrap();
         fs::write(root.join(".runs/x"), "b").unwrap();
         let touched = scan(root, from);
-        let told: Vec<(String, FileChange, bool)> = touched
+        let found: Vec<(String, FileChange, bool)> = touched
             .files
             .iter()
             .map(|f| {
@@ -276,14 +282,14 @@ mod tests {
             ("/changed.txt".to_owned(), FileChange::Modified, false),
             ("/sub/new.txt".to_owned(), FileChange::Created, false),
         ];
-        assert_eq!(told, expect);
-        assert!(!touched.complete, "what went from where something came is not seen: {touched:?}");
+        assert_eq!(found, expect);
+        assert!(!touched.complete, "a removed file cannot be seen: {touched:?}");
         let new = touched.files.iter().find(|f| f.path.ends_with("new.txt")).unwrap();
         assert_eq!(new.after, Some(file_digest(Digest::sha256(&[b"k"]), b"b")));
     }
 
     #[test]
-    fn a_file_that_went_leaves_the_list_incomplete() {
+    fn a_removed_file_leaves_the_list_incomplete() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("sub")).unwrap();
@@ -298,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_only_changed_are_all_there_are() {
+    fn modified_files_leave_the_list_complete() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("sub/.runs")).unwrap();
@@ -315,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_gone_is_not_complete() {
+    fn a_missing_root_leaves_the_list_incomplete() {
         let touched = scan(Path::new("/nonexistent/root"), clock::now());
         assert!(!touched.complete);
     }

@@ -1,13 +1,13 @@
-//! Events that were rendered last, for readers who stand at the same place: two hundred cost little more than one.
+//! The event batches that were rendered last, for readers at the same position: two hundred cost little more than one.
 
 use crate::lock;
 use bytes::Bytes;
 use countersign_model::TaskId;
 use std::{collections::VecDeque, sync::Mutex};
 
-const MAX_REMEMBERED: usize = 64;
+const MAX_CACHED_BATCHES: usize = 64;
 
-/// Some events in a row, ready to be sent.
+/// Consecutive events, ready to be sent.
 #[derive(Clone)]
 pub(crate) struct EventBatch {
     pub(crate) bytes: Bytes,
@@ -15,7 +15,7 @@ pub(crate) struct EventBatch {
     pub(crate) ended: bool,
 }
 
-/// By task and first number.
+/// By task and first sequence number.
 #[derive(Default)]
 pub(super) struct EventBatchCache {
     recent: Mutex<VecDeque<((TaskId, u64), EventBatch)>>,
@@ -30,10 +30,10 @@ impl EventBatchCache {
         lock(&self.recent).retain(|((t, _), _)| *t != task);
     }
 
-    pub(super) fn put(&self, at: (TaskId, u64), piece: EventBatch) {
+    pub(super) fn insert(&self, at: (TaskId, u64), piece: EventBatch) {
         let mut recent = lock(&self.recent);
         recent.push_back((at, piece));
-        if recent.len() > MAX_REMEMBERED {
+        if recent.len() > MAX_CACHED_BATCHES {
             recent.pop_front();
         }
     }

@@ -1,5 +1,5 @@
-//! The one way to read: the ledger, journals and output of tasks, and the states that are folded from them. Nothing
-//! else of the daemon opens what lies below the home for reading.
+//! The only way to read: the ledger, the journals and output of tasks, and the states folded from them. No other part
+//! of the daemon reads files below the home.
 
 mod event_batches;
 mod output_readers;
@@ -27,10 +27,10 @@ use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use verified::VerifiedFiles;
 
-/// How much of an id must be given: a variable that is not set must not name the only task there is.
+/// The shortest prefix of an id: an unset variable must not name the only task there is.
 const MIN_ID_CHARACTERS: usize = 4;
 
-/// What an output frame says of its bytes.
+/// The position and digest of the bytes of an output frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputChunk {
     pub(crate) stream: StreamName,
@@ -40,25 +40,25 @@ pub(crate) struct OutputChunk {
 }
 
 impl OutputChunk {
-    /// Of an output frame; none of any other.
-    pub(crate) fn of(frame: &Frame) -> Option<Self> {
+    /// From an output frame; none for any other.
+    pub(crate) fn from_frame(frame: &Frame) -> Option<Self> {
         let Frame::Output { stream, offset, len, digest } = frame else { return None };
         Some(Self { stream: *stream, offset: *offset, len: *len, digest: *digest })
     }
 }
 
-/// What is recorded in a home, and what was read of it of late.
+/// The records of a home, with caches of what was read last.
 pub(crate) struct Records {
     home: Home,
     home_id: Option<HomeId>,
     readers: LedgerReaderPool,
     roster: watch::Receiver<Arc<Roster>>,
-    line: watch::Receiver<Arc<Vec<TaskId>>>,
+    queue: watch::Receiver<Arc<Vec<TaskId>>>,
     sealing: watch::Receiver<SealingState>,
     shims: Arc<ShimRegistry>,
     projections: Projections,
-    readings: OutputReaders,
-    pieces: EventBatchCache,
+    output_readers: OutputReaders,
+    event_batches: EventBatchCache,
     pub(crate) verified: VerifiedFiles,
 }
 
@@ -68,7 +68,7 @@ impl Records {
         home_id: Option<HomeId>,
         readers: LedgerReaderPool,
         roster: watch::Receiver<Arc<Roster>>,
-        line: watch::Receiver<Arc<Vec<TaskId>>>,
+        queue: watch::Receiver<Arc<Vec<TaskId>>>,
         sealing: watch::Receiver<SealingState>,
         shims: Arc<ShimRegistry>,
     ) -> Self {
@@ -77,30 +77,30 @@ impl Records {
             home_id,
             readers,
             roster,
-            line,
+            queue,
             sealing,
             shims,
             projections: Projections::default(),
-            readings: OutputReaders::default(),
-            pieces: EventBatchCache::default(),
+            output_readers: OutputReaders::default(),
+            event_batches: EventBatchCache::default(),
             verified: VerifiedFiles::default(),
         }
     }
 
-    /// The id of this home; none where it could not be given one.
+    /// The id of this home; none if it has none.
     pub(crate) fn home_id(&self) -> Option<HomeId> {
         self.home_id
     }
 
     /// Reads the ledger.
-    pub(crate) fn ledger<T>(
+    pub(crate) fn read_ledger<T>(
         &self,
         read: impl FnOnce(&LedgerReader) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
         self.readers.with(read)
     }
 
-    /// From now on the ledger is read there.
+    /// Switches to the ledger at this path.
     pub(crate) fn switch_ledger(&self, path: &Path) {
         self.readers.switch(path);
     }
@@ -109,34 +109,34 @@ impl Records {
         Arc::clone(&self.roster.borrow())
     }
 
-    /// A file of a task: a regular one, and not what was put in its place.
-    pub(crate) fn file(&self, task: TaskId, name: &str) -> io::Result<File> {
+    /// Opens a file of a task. It must be a regular file.
+    pub(crate) fn open_file(&self, task: TaskId, name: &str) -> io::Result<File> {
         output::regular(&self.home.task_dir(task).join(name))
     }
 
-    /// The state of a task, folded by itself: what is removed next need not be remembered.
+    /// The state of a task, folded without caching.
     pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, TaskRefusal> {
-        Ok(self.ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
+        Ok(self.read_ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
     }
 
-    /// The decisions and frames of a task, from a number on.
+    /// The decisions and frames of a task, from a sequence number on.
     pub(crate) fn stream(&self, task: TaskId, from: u64) -> TaskStream {
         TaskStream::from(&self.home, task, from)
     }
 
-    /// The next lines of a stream, with their numbers.
-    pub(crate) fn next(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
-        Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
+    /// The next lines of a stream, with their sequence numbers.
+    pub(crate) fn read_lines(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
+        Ok(self.read_ledger(|r| Ok(stream.next(r, bytes)))??)
     }
 
-    /// The bytes of one output frame, checked. `dropped` is what the output limit dropped before it.
-    pub(crate) fn chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
+    /// The bytes of one output frame, verified. `dropped` is what the output limit dropped before it.
+    pub(crate) fn read_chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
         let OutputChunk { stream, offset, len, digest } = chunk;
         output::chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
     }
 
-    /// Both ends of a long output frame, unchecked: for one that a living shim has just written.
-    pub(crate) fn chunk_ends(
+    /// Both ends of a long output frame, unverified: for one that a live shim has just written.
+    pub(crate) fn read_chunk_ends(
         &self,
         task: TaskId,
         chunk: OutputChunk,
@@ -147,22 +147,22 @@ impl Records {
         Ok(output::ends(&self.home.task_dir(task), stream, offset.saturating_sub(dropped), len, end)?)
     }
 
-    /// The raw request of a task that waits, if it still does.
-    pub(crate) fn waiting(&self, task: TaskId) -> Option<WaitingRequest> {
+    /// The stored request of a task, while it waits.
+    pub(crate) fn waiting_request(&self, task: TaskId) -> Option<WaitingRequest> {
         waiting::read(&self.home, task).ok()
     }
 
-    /// Whose a task is.
+    /// The principal and session of a task.
     pub(crate) fn task_owner(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>, LedgerError> {
         match self.projections.task_owner(task) {
-            Some(whose) => Ok(Some(whose)),
-            None => self.ledger(|r| r.task_owner(task)),
+            Some(owner) => Ok(Some(owner)),
+            None => self.read_ledger(|r| r.task_owner(task)),
         }
     }
 
-    /// The task that a text names: a whole id, or the beginning of exactly one, and this home in front of it or none. A
-    /// task that the caller may not see is one that is not there.
-    pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
+    /// The task that a text names: an id, or an unambiguous prefix of one, with or without this home in front. A task
+    /// that the caller may not see does not exist for it.
+    pub(crate) fn find_task(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let text = TaskAddress::within(text, self.home_id).map_err(|why| {
             Refusal::new(RefusalCode::NotFound, format!("there is no task {}: {why}", DisplaySafe::bounded(text, 60)))
         })?;
@@ -171,64 +171,64 @@ impl Records {
         let roster = self.roster();
         if let Ok(task) = text.parse::<TaskId>() {
             let seen =
-                self.task_owner(task)?.is_some_and(|(principal, session)| caller.sees(&roster, principal, session));
+                self.task_owner(task)?.is_some_and(|(principal, session)| caller.can_see(&roster, principal, session));
             return if seen { Ok(task) } else { Err(unknown().into()) };
         }
         if text.starts_with("ap_") {
-            return Err(unknown().hint(format!("that is an approval: csn approvals show {text}")).into());
+            return Err(unknown().hint(format!("this is the id of an approval: csn approvals show {text}")).into());
         }
         let prefixed = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
         if prefixed.len() < 3 + MIN_ID_CHARACTERS || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(unknown().into());
         }
-        let found = self.ledger(|r| {
+        let found = self.read_ledger(|r| {
             let mut found = Vec::new();
             for task in r.by_prefix(&prefixed, caller.principal)? {
-                found.extend(r.task_owner(task)?.filter(|(p, s)| caller.sees(&roster, *p, *s)).map(|_| task));
+                found.extend(r.task_owner(task)?.filter(|(p, s)| caller.can_see(&roster, *p, *s)).map(|_| task));
             }
             Ok(found)
         })?;
         match found.as_slice() {
             [] => Err(unknown().into()),
             [one] => Ok(*one),
-            _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one task begins with {prefixed}"))
-                .hint("give more characters of the id")
+            _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("several tasks begin with {prefixed}"))
+                .hint("use more characters of the id")
                 .into()),
         }
     }
 
-    /// The same, for those who want to type into it or stop it.
-    pub(crate) fn find_own(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
-        let task = self.find(caller, text)?;
-        let whose = self.ledger(|r| r.task_owner(task))?;
+    /// Like [`Self::find`], for a caller that wants to type into the task or stop it.
+    pub(crate) fn find_controlled_task(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
+        let task = self.find_task(caller, text)?;
+        let owner = self.read_ledger(|r| r.task_owner(task))?;
         let roster = self.roster();
-        if whose.is_some_and(|(principal, session)| caller.controls(&roster, principal, session)) {
+        if owner.is_some_and(|(principal, session)| caller.can_control(&roster, principal, session)) {
             return Ok(task);
         }
-        let refusal = Refusal::new(RefusalCode::Forbidden, "this task is of a session that somebody else opened");
+        let refusal = Refusal::new(RefusalCode::Forbidden, "this task belongs to a session that another caller opened");
         Err(TaskRefusal::from(refusal).of_task(task))
     }
 
-    /// Where a task that waits for a slot stands now.
-    pub(crate) fn place_in_line(&self, state: &mut TaskState) {
+    /// Sets the current queue position of a task that waits for a slot.
+    pub(crate) fn set_queue_position(&self, state: &mut TaskState) {
         if state.status == Status::Queued
-            && let Some(at) = self.line.borrow().iter().position(|t| *t == state.task_id)
+            && let Some(at) = self.queue.borrow().iter().position(|t| *t == state.task_id)
         {
             state.wait = Some(QueueWait { waits_for: WaitsFor::Slot, position: Some(at as u64 + 1) });
         }
     }
 
-    /// Whether what settles gets its receipt.
-    pub(crate) fn seals(&self) -> bool {
-        self.sealing.borrow().works()
+    /// Whether settled tasks get a receipt.
+    pub(crate) fn makes_receipts(&self) -> bool {
+        self.sealing.borrow().can_seal()
     }
 
-    /// Whether nothing more will come of a task: it has its receipt, or gets none from this daemon.
-    pub(crate) fn is_over(&self, state: &TaskState) -> bool {
-        state.receipt.is_some() || state.settled() && !self.seals()
+    /// Whether a task has its last record: its receipt, or its end if this daemon makes no receipts.
+    pub(crate) fn has_last_record(&self, state: &TaskState) -> bool {
+        state.receipt.is_some() || state.settled() && !self.makes_receipts()
     }
 
-    /// The state of a task when it has settled or time is up.
+    /// The state of a task when it has settled or the time is up.
     pub(crate) async fn wait_for(&self, task: TaskId, wait: Duration) -> Result<TaskState, TaskRefusal> {
         let mut notifications = self.shims.subscribe(task);
         let ended = async {
@@ -238,14 +238,14 @@ impl Records {
                     return Ok(state);
                 }
                 if notifications.changed().await.is_err() {
-                    // The entry went with its settlement: what that wrote is there now.
+                    // The entry was removed when the task settled; the settlement can be read now.
                     notifications = self.shims.subscribe(task);
                 }
             }
         };
         match tokio::time::timeout(wait, ended).await {
             Ok(Ok(state)) => {
-                self.shims.unlist(task);
+                self.shims.forget_task(task);
                 Ok(state)
             }
             Ok(Err(refused)) => Err(refused),
@@ -253,33 +253,33 @@ impl Records {
         }
     }
 
-    /// Folds a task whose beginning lies far back on a thread where that may take its time. What is folded already is
-    /// brought up to now in a moment.
-    pub(crate) async fn warm(self: &Arc<Self>, task: TaskId) -> Result<(), TaskRefusal> {
-        if self.projections.knows(task) {
+    /// Folds a task with a long history on a blocking thread. A task that is cached already needs only its newest
+    /// records.
+    pub(crate) async fn load_task(self: &Arc<Self>, task: TaskId) -> Result<(), TaskRefusal> {
+        if self.projections.contains(task) {
             return Ok(());
         }
         let records = Arc::clone(self);
         blocking(move || records.state(task).map(drop)).await?
     }
 
-    /// Nothing of this task is remembered: what it left on the disk goes.
-    pub(crate) fn forget(&self, task: TaskId) {
+    /// Forgets everything about a task whose files are removed.
+    pub(crate) fn forget_task(&self, task: TaskId) {
         self.projections.forget(task);
-        self.readings.forget(task);
-        self.pieces.forget(task);
+        self.output_readers.forget(task);
+        self.event_batches.forget(task);
     }
 
-    pub(crate) fn piece(&self, at: (TaskId, u64)) -> Option<EventBatch> {
-        self.pieces.get(at)
+    pub(crate) fn cached_batch(&self, at: (TaskId, u64)) -> Option<EventBatch> {
+        self.event_batches.get(at)
     }
 
-    pub(crate) fn keep_piece(&self, at: (TaskId, u64), piece: EventBatch) {
-        self.pieces.put(at, piece);
+    pub(crate) fn cache_batch(&self, at: (TaskId, u64), piece: EventBatch) {
+        self.event_batches.insert(at, piece);
     }
 }
 
-/// There is no such task.
-fn unknown(task: TaskId) -> Refusal {
+/// The refusal for an unknown task.
+fn unknown_task(task: TaskId) -> Refusal {
     Refusal::new(RefusalCode::NotFound, format!("there is no task {task}"))
 }

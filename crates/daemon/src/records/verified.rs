@@ -1,11 +1,11 @@
-//! Files whose digest was checked, as they were then: what has not changed since need not be read again.
+//! Files whose digest was verified, with their stamp: an unchanged file need not be read again.
 
 use crate::lock;
 use countersign_model::Digest;
 use countersign_store::closing::digest_of_open;
 use std::{collections::VecDeque, fs::File, os::unix::fs::MetadataExt as _, sync::Mutex};
 
-const MAX_REMEMBERED: usize = 64;
+const MAX_CACHED_FILES: usize = 64;
 
 type FileStamp = (u64, u64, u64, i64, i64);
 
@@ -16,7 +16,7 @@ pub(crate) struct VerifiedFiles {
 
 impl VerifiedFiles {
     /// Whether an open file has this digest.
-    pub(crate) fn holds(&self, digest: Digest, file: &File) -> std::io::Result<bool> {
+    pub(crate) fn matches_digest(&self, digest: Digest, file: &File) -> std::io::Result<bool> {
         let m = file.metadata()?;
         let stamp = (m.dev(), m.ino(), m.len(), m.ctime(), m.ctime_nsec());
         if lock(&self.recent).contains(&(digest, stamp)) {
@@ -27,7 +27,7 @@ impl VerifiedFiles {
         }
         let mut recent = lock(&self.recent);
         recent.push_back((digest, stamp));
-        if recent.len() > MAX_REMEMBERED {
+        if recent.len() > MAX_CACHED_FILES {
             recent.pop_front();
         }
         Ok(true)

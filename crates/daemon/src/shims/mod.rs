@@ -1,4 +1,4 @@
-//! Supervisors of tasks: those that wait, those that run, and those that a daemon before this one has left.
+//! The supervisors of tasks: idle ones, running ones, and those that an earlier daemon left.
 
 pub(crate) mod pool;
 pub(crate) mod recovery;

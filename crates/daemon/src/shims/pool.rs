@@ -1,4 +1,4 @@
-//! Spare shims: forked before they are needed, so that no task waits for a process.
+//! Idle shims: forked in advance, so that no task waits for a process.
 
 use countersign_shim::{ForkServer, IdleShim};
 use std::{
@@ -8,34 +8,36 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-/// How many wait. Enough for a burst; the thread that fills up is quick to follow.
-const KEPT: usize = 3;
+/// How many shims are idle. Enough for a burst; the filling thread is quick to follow.
+const IDLE_SHIMS: usize = 3;
 
 pub(crate) struct ShimPool {
     shim: PathBuf,
     fork_server: Mutex<ForkServer>,
-    shelf: Mutex<IdleShims>,
+    idle: Mutex<IdleShims>,
     taken: Condvar,
 }
 
 #[derive(Default)]
 struct IdleShims {
-    pool: VecDeque<IdleShim>,
+    shims: VecDeque<IdleShim>,
     closed: bool,
 }
 
 impl ShimPool {
-    pub(crate) fn stock(shim: PathBuf) -> Arc<Self> {
+    pub(crate) fn start(shim: PathBuf) -> Arc<Self> {
         let pool = Arc::new(Self {
             fork_server: Mutex::new(ForkServer::new(shim.clone())),
             shim,
-            shelf: Mutex::default(),
+            idle: Mutex::default(),
             taken: Condvar::new(),
         });
         let filler = Arc::clone(&pool);
-        std::thread::Builder::new().name("spares".into()).spawn(move || filler.fill()).map(drop).unwrap_or_else(|e| {
-            crate::log!("no thread to keep spare shims: {e}; each task starts its own");
-        });
+        std::thread::Builder::new().name("shim-pool".into()).spawn(move || filler.fill()).map(drop).unwrap_or_else(
+            |e| {
+                crate::log!("no thread for idle shims: {e}; each task starts its own shim");
+            },
+        );
         pool
     }
 
@@ -43,27 +45,27 @@ impl ShimPool {
         &self.shim
     }
 
-    /// A shim that waits for its order: one from the shelf, else a new one.
+    /// A shim that waits for its order: an idle one, or a new one.
     pub(crate) fn take(&self) -> io::Result<IdleShim> {
-        let idle_shim = self.shelf.lock().ok().and_then(|mut shelf| shelf.pool.pop_front());
+        let idle_shim = self.idle.lock().ok().and_then(|mut idle| idle.shims.pop_front());
         self.taken.notify_one();
         match idle_shim {
             Some(idle_shim) => Ok(idle_shim),
-            None => self.fresh(),
+            None => self.fork_shim(),
         }
     }
 
-    /// Gives back one that was not needed after all.
+    /// Returns a shim that was not needed.
     pub(crate) fn give_back(&self, idle_shim: IdleShim) {
-        if let Ok(mut shelf) = self.shelf.lock() {
-            shelf.pool.push_front(idle_shim);
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.shims.push_front(idle_shim);
         }
     }
 
     pub(crate) fn close(&self) {
-        if let Ok(mut shelf) = self.shelf.lock() {
-            shelf.closed = true;
-            shelf.pool.clear();
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.closed = true;
+            idle.shims.clear();
         }
         self.taken.notify_one();
         if let Ok(mut fork_server) = self.fork_server.lock() {
@@ -71,35 +73,35 @@ impl ShimPool {
         }
     }
 
-    fn fresh(&self) -> io::Result<IdleShim> {
+    fn fork_shim(&self) -> io::Result<IdleShim> {
         crate::lock(&self.fork_server).fork_shim()
     }
 
     fn fill(&self) {
-        let Ok(mut shelf) = self.shelf.lock() else { return };
+        let Ok(mut idle) = self.idle.lock() else { return };
         loop {
-            if shelf.closed {
+            if idle.closed {
                 return;
             }
-            if shelf.pool.len() < KEPT {
-                drop(shelf);
-                let started = self.fresh();
-                shelf = match self.shelf.lock() {
-                    Ok(shelf) => shelf,
+            if idle.shims.len() < IDLE_SHIMS {
+                drop(idle);
+                let started = self.fork_shim();
+                idle = match self.idle.lock() {
+                    Ok(idle) => idle,
                     Err(_) => return,
                 };
                 match started {
-                    Ok(_) if shelf.closed => return,
+                    Ok(_) if idle.closed => return,
                     Ok(idle_shim) => {
-                        shelf.pool.push_back(idle_shim);
+                        idle.shims.push_back(idle_shim);
                         continue;
                     }
-                    // A task that needs one will say why there is none.
-                    Err(e) => crate::log!("a spare shim could not be started: {e}"),
+                    // A task that needs a shim reports the reason.
+                    Err(e) => crate::log!("an idle shim could not be started: {e}"),
                 }
             }
-            shelf = match self.taken.wait(shelf) {
-                Ok(shelf) => shelf,
+            idle = match self.taken.wait(idle) {
+                Ok(idle) => idle,
                 Err(_) => return,
             };
         }

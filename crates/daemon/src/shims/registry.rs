@@ -1,4 +1,4 @@
-//! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
+//! The registry of shims: a connection to each, notifications for readers of its task, and recovery when it ends.
 
 use crate::{calls::CommitHandle, desk::DeskEvent, receipts::sealing::SealingState, shims::recovery};
 use countersign_model::{Digest, HomeKey, Refusal, RefusalCode, TaskId};
@@ -32,32 +32,32 @@ pub(crate) struct ShimRegistry {
     pub(crate) commit: CommitHandle,
     pub(crate) runtime: tokio::runtime::Handle,
     live: Mutex<HashMap<TaskId, Arc<LiveTask>>>,
-    /// The shims of launched tasks: what is below one of them is a task's.
+    /// The shims of launched tasks: a process below one of them belongs to the task.
     shims: Mutex<HashMap<u32, TaskId>>,
-    /// The daemon before this one ended without a word.
+    /// The previous daemon crashed.
     pub(crate) after_a_crash: bool,
-    /// Tasks whose supervisors are still looked for.
-    pub(crate) looked_for: std::sync::atomic::AtomicUsize,
-    /// Whether receipts are made out: then that is what comes last.
+    /// How many tasks have supervisors that recovery still looks for.
+    pub(crate) unfound_shims: std::sync::atomic::AtomicUsize,
+    /// Whether receipts are made: then the receipt is a task's last record.
     pub(crate) sealing: watch::Receiver<SealingState>,
 }
 
-/// A task that is not settled, as far as those who wait for it are concerned.
+/// A task that is not settled, for its followers.
 pub(crate) struct LiveTask {
     notifications: watch::Sender<u64>,
     control: Mutex<Option<mpsc::Sender<ShimRequest>>>,
 }
 
-/// No two rings are the same, of whatever bell: an entry that is made anew does not look like the one before it.
-fn next_ring() -> u64 {
+/// A number that no notification had before, so that a new entry never looks like an earlier one.
+fn next_notification() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// How long a shim may take to show its screen.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a shim may take to send its screen.
+const SCREEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a bell is rung for.
+/// Why followers are notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notification {
     More,
@@ -66,21 +66,21 @@ pub(crate) enum Notification {
     Last,
 }
 
-/// What the bell of a task says when it has settled.
-pub(crate) const SETTLED: u64 = u64::MAX;
+/// The notification number of a settled task.
+pub(crate) const SETTLED_NOTIFICATION: u64 = u64::MAX;
 
-/// What a shim is asked, given the number that its answer will bear, and where that goes.
+/// A request to a shim, made from the number of its reply, and the receiver of the reply.
 type ShimRequest = (Box<dyn FnOnce(u64) -> ToShim + Send>, oneshot::Sender<Result<ShimReply, Refusal>>);
 
-/// What a shim says when it has done what it was asked.
+/// The reply of a shim.
 #[derive(Debug)]
 pub(crate) enum ShimReply {
-    /// The number of the frame in which it stands.
+    /// The number of the frame that records it.
     Applied(u64),
     Screen(Box<ScreenAt>),
 }
 
-/// A screen, and where in the stream it was drawn.
+/// A screen, and its position in the stream.
 #[derive(Debug)]
 pub(crate) struct ScreenAt {
     pub(crate) screen: ScreenSnapshot,
@@ -88,8 +88,8 @@ pub(crate) struct ScreenAt {
     pub(crate) next_seq: u64,
 }
 
-/// What a daemon must say to the shim of a task. Derived, so that the next daemon knows it too.
-pub(crate) fn secret(key: &HomeKey, task: TaskId) -> Digest {
+/// The secret that a daemon must present to the shim of a task. Derived, so that the next daemon knows it too.
+pub(crate) fn shim_secret(key: &HomeKey, task: TaskId) -> Digest {
     key.digest("shim", &[task.to_string().as_bytes()])
 }
 
@@ -111,14 +111,15 @@ impl ShimRegistry {
             live,
             shims,
             after_a_crash,
-            looked_for: Default::default(),
+            unfound_shims: Default::default(),
             sealing,
         })
     }
 
-    fn live(&self, task: TaskId) -> Arc<LiveTask> {
+    fn live_task(&self, task: TaskId) -> Arc<LiveTask> {
         let mut live = crate::lock(&self.live);
-        let fresh = || Arc::new(LiveTask { notifications: watch::Sender::new(next_ring()), control: Mutex::default() });
+        let fresh =
+            || Arc::new(LiveTask { notifications: watch::Sender::new(next_notification()), control: Mutex::default() });
         Arc::clone(live.entry(task).or_insert_with(fresh))
     }
 
@@ -127,30 +128,31 @@ impl ShimRegistry {
         crate::lock(&self.shims).insert(pid, task);
     }
 
-    /// The task that this process supervises, if it is a shim of ours.
+    /// The task that this process supervises, if it is a shim of this daemon.
     pub(crate) fn task_of_shim(&self, pid: u32) -> Option<TaskId> {
         crate::lock(&self.shims).get(&pid).copied()
     }
 
-    /// Rings whenever there is more to read of this task. Look first, then wait: what came before is there already.
+    /// Notifies whenever there is more to read of this task. Read first, then wait: earlier notifications are not
+    /// repeated.
     pub(crate) fn subscribe(&self, task: TaskId) -> watch::Receiver<u64> {
-        self.live(task).notifications.subscribe()
+        self.live_task(task).notifications.subscribe()
     }
 
-    /// The last ring of an unsettled task's bell: as long as this stays the same, so does the task.
-    pub(crate) fn rings(&self, task: TaskId) -> Option<u64> {
+    /// The number of the last notification of an unsettled task. While it stays the same, so does the task.
+    pub(crate) fn last_notification(&self, task: TaskId) -> Option<u64> {
         let live = crate::lock(&self.live);
         live.get(&task).map(|l| *l.notifications.borrow())
     }
 
-    /// Whether a shim of this task is being talked to.
+    /// Whether a shim of this task is connected.
     pub(crate) fn has_shim(&self, task: TaskId) -> bool {
         let live = crate::lock(&self.live);
         live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()))
     }
 
-    /// How many wait for the bell of this task.
-    pub(crate) fn listeners(&self, task: TaskId) -> usize {
+    /// How many followers this task has.
+    pub(crate) fn follower_count(&self, task: TaskId) -> usize {
         let live = crate::lock(&self.live);
         live.get(&task).map_or(0, |l| l.notifications.receiver_count())
     }
@@ -158,7 +160,11 @@ impl ShimRegistry {
     pub(crate) fn notify(&self, task: TaskId, why: Notification) {
         let mut live = crate::lock(&self.live);
         if let Some(entry) = live.get(&task) {
-            entry.notifications.send_replace(if why == Notification::More { next_ring() } else { SETTLED });
+            entry.notifications.send_replace(if why == Notification::More {
+                next_notification()
+            } else {
+                SETTLED_NOTIFICATION
+            });
         }
         if why == Notification::Settled {
             if let Some(entry) = live.get(&task) {
@@ -166,17 +172,17 @@ impl ShimRegistry {
             }
             crate::lock(&self.shims).retain(|_, t| *t != task);
         }
-        if why == Notification::Last || why == Notification::Settled && !self.sealing.borrow().works() {
+        if why == Notification::Last || why == Notification::Settled && !self.sealing.borrow().can_seal() {
             live.remove(&task);
         }
     }
 
-    /// Ends the supervisor of a task. What it leaves behind is found and ended like that of any that has died.
+    /// Kills the supervisor of a task. Recovery ends the processes that it leaves.
     pub(crate) fn kill_shim(&self, task: TaskId) {
         use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
         let shims = crate::lock(&self.shims);
         let pid = shims.iter().find(|(_, t)| **t == task).and_then(|(pid, _)| Pid::from_raw(i32::try_from(*pid).ok()?));
-        // Pinned before it is looked at: its number may have become another's.
+        // Pinned before it is checked: the pid may have been reused.
         let pinned = pid.and_then(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?)));
         if let Some((pid, pin)) = pinned
             && countersign_shim::tree::is_shim(pid.as_raw_nonzero().get().unsigned_abs())
@@ -185,70 +191,70 @@ impl ShimRegistry {
         }
     }
 
-    /// Drops the entry that a reader of a settled task may have made.
-    pub(crate) fn unlist(&self, task: TaskId) {
+    /// Removes the entry that a reader of a settled task may have created.
+    pub(crate) fn forget_task(&self, task: TaskId) {
         let mut live = crate::lock(&self.live);
-        let kept = live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()));
-        if !kept {
+        let connected = live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()));
+        if !connected {
             live.remove(&task);
         }
     }
 
-    /// Asks the shim of a task; the number of the frame in which it stands.
-    pub(crate) async fn operate(
+    /// Sends a request to the shim of a task; returns the number of the frame that records it.
+    pub(crate) async fn apply(
         &self,
         task: TaskId,
-        wish: impl FnOnce(u64) -> ToShim + Send + 'static,
+        build_request: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<u64, Refusal> {
-        match self.request(task, wish).await?.await.map_err(|_| unreachable())?? {
+        match self.send_request(task, build_request).await?.await.map_err(|_| unreachable_refusal())?? {
             ShimReply::Applied(seq) => Ok(seq),
-            ShimReply::Screen(_) => Err(unreachable()),
+            ShimReply::Screen(_) => Err(unreachable_refusal()),
         }
     }
 
-    /// What the terminal of a running task shows.
+    /// The screen of a running task.
     pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenAt>, Refusal> {
-        let answer = self.request(task, |re| ToShim::Screen { re }).await?;
-        let answer = tokio::time::timeout(PATIENCE, answer).await.map_err(|_| unreachable())?;
-        match answer.map_err(|_| unreachable())?? {
+        let answer = self.send_request(task, |re| ToShim::Screen { re }).await?;
+        let answer = tokio::time::timeout(SCREEN_TIMEOUT, answer).await.map_err(|_| unreachable_refusal())?;
+        match answer.map_err(|_| unreachable_refusal())?? {
             ShimReply::Screen(screen) => Ok(screen),
-            ShimReply::Applied(_) => Err(unreachable()),
+            ShimReply::Applied(_) => Err(unreachable_refusal()),
         }
     }
 
-    /// Sends a wish. Wishes of one sender reach the shim in the order in which they were sent; the answer is waited
-    /// for apart.
-    pub(crate) async fn request(
+    /// Sends a request to a shim. Requests of one sender reach the shim in order; the caller awaits the reply
+    /// separately.
+    pub(crate) async fn send_request(
         &self,
         task: TaskId,
-        wish: impl FnOnce(u64) -> ToShim + Send + 'static,
+        build_request: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<ShimReply, Refusal>>, Refusal> {
         let live = crate::lock(&self.live).get(&task).cloned();
-        let sender = live.and_then(|l| crate::lock(&l.control).clone()).ok_or_else(unreachable)?;
+        let sender = live.and_then(|l| crate::lock(&l.control).clone()).ok_or_else(unreachable_refusal)?;
         let (reply, answer) = oneshot::channel();
-        sender.send((Box::new(wish), reply)).await.map_err(|_| unreachable())?;
+        sender.send((Box::new(build_request), reply)).await.map_err(|_| unreachable_refusal())?;
         Ok(answer)
     }
 
-    /// Looks after a shim: one of this daemon's, or one that an earlier daemon left.
+    /// Takes over the connection to a shim, started by this daemon or by an earlier one.
     pub(crate) fn adopt_shim(self: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
         self.remember_shim(task, pid);
         let (control, operations) = mpsc::channel(16);
-        *crate::lock(&self.live(task).control) = Some(control);
-        // By descriptor: a pid that is used again is another process.
+        *crate::lock(&self.live_task(task).control) = Some(control);
+        // A pidfd: the pid may be reused.
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let registry = Arc::clone(self);
         self.runtime.spawn(async move {
             let closed = registry.converse(task, channel, operations).await;
             if !closed {
-                gone(process).await;
+                wait_for_exit(process).await;
                 recovery::settle_from_disk(&registry, task, Some(pid));
             }
         });
     }
 
-    /// Talks with a shim until it hangs up. Whether it said how its task ended.
+    /// Exchanges messages with a shim until it closes the connection. Returns whether it reported the end of its task.
     async fn converse(&self, task: TaskId, channel: StdStream, mut operations: mpsc::Receiver<ShimRequest>) -> bool {
         let stream = channel.set_nonblocking(true).and_then(|()| UnixStream::from_std(channel));
         let Ok(mut stream) = stream else { return false };
@@ -260,10 +266,10 @@ impl ShimRegistry {
                     Ok(0) | Err(_) => return closed,
                     Ok(n) => inbox.feed(&buf[..n]),
                 },
-                Some((wish, reply)) = operations.recv() => {
+                Some((build_request, reply)) = operations.recv() => {
                     next += 1;
                     asked.insert(next, reply);
-                    let sent = match wire::encode(&wish(next)) {
+                    let sent = match wire::encode(&build_request(next)) {
                         Ok(bytes) => stream.write_all(&bytes).await,
                         Err(e) => Err(e),
                     };
@@ -277,7 +283,7 @@ impl ShimRegistry {
                     Ok(None) => break,
                     Ok(Some(FromShim::More)) => self.notify(task, Notification::More),
                     Ok(Some(FromShim::Applied { re, seq })) => {
-                        // Whoever is told can look at once, and see it.
+                        // Notified first: the caller can read the change as soon as it has the reply.
                         self.notify(task, Notification::More);
                         asked.remove(&re).map(|reply| reply.send(Ok(ShimReply::Applied(seq))));
                     }
@@ -298,7 +304,7 @@ impl ShimRegistry {
                     }
                     Ok(Some(FromShim::Hello { .. })) => {}
                     Err(e) => {
-                        crate::log!("{task}: its shim spoke out of turn: {e}");
+                        crate::log!("{task}: its supervisor sent an invalid message: {e}");
                         return closed;
                     }
                 }
@@ -311,13 +317,13 @@ impl ShimRegistry {
     }
 }
 
-fn unreachable() -> Refusal {
-    Refusal::new(RefusalCode::ShimUnreachable, "the task's supervisor cannot be reached")
-        .hint("it goes on recording; try again, or see `csn doctor`")
+fn unreachable_refusal() -> Refusal {
+    Refusal::new(RefusalCode::ShimUnreachable, "the supervisor of the task cannot be reached")
+        .hint("the task keeps running and recording; try again, or run `csn doctor`")
 }
 
-/// Waits until a process has ended. It has hung up already, so this is a matter of moments.
-async fn gone(process: Option<OwnedFd>) {
+/// Waits until a process has ended. It has closed the connection already, so this takes moments.
+async fn wait_for_exit(process: Option<OwnedFd>) {
     let waited = crate::blocking(move || {
         if let Some(process) = process {
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], None);

@@ -1,8 +1,7 @@
-//! How many connections may be open at once, by how far each has come: nobody who has not shown a credential keeps out
-//! those who have one.
+//! Limits the number of open connections by class: unauthenticated connections cannot keep out authenticated ones.
 //!
-//! Connections on loopback all look alike until they ask. So those that have not been recognised yet are a class of
-//! their own: when it is full, the oldest of it is dropped and the new one comes in. Agents leave some room to persons.
+//! Connections on loopback look alike until they authenticate. So unauthenticated ones are a class of their own: when
+//! it is full, its oldest connection is dropped for the new one. Agents leave some slots to persons.
 
 use countersign_model::{CredentialKind, Refusal, RefusalCode};
 use std::{
@@ -11,65 +10,65 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// What a door has room for.
+/// The limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// Connections that have not been recognised.
+    /// Unauthenticated connections.
     pub(crate) unrecognised: usize,
-    /// Connections that have.
+    /// Authenticated connections.
     pub(crate) recognised: usize,
 }
 
 impl ConnectionLimits {
-    /// As many of the recognised ones may be agents'.
-    fn agents(self) -> usize {
+    /// How many of the authenticated connections may be agents'.
+    fn max_agents(self) -> usize {
         self.recognised - self.recognised / 4
     }
 }
 
-/// The connections of one door, or of one user at it.
+/// The connections of one listener, or of one user on it.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
-    bounds: ConnectionLimits,
+    limits: ConnectionLimits,
     open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
 struct OpenConnections {
     next: u64,
-    /// By age, and how to tell each that it is dropped.
+    /// By age, each with its notification that it is dropped.
     unrecognised: BTreeMap<u64, Arc<Notify>>,
     agents: usize,
     persons: usize,
 }
 
-/// The place of one connection, until it is dropped.
+/// The slot of one connection, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     id: u64,
-    holds: Mutex<Option<CredentialKind>>,
+    recognised_as: Mutex<Option<CredentialKind>>,
     dropped: Arc<Notify>,
 }
 
 impl ConnectionSlots {
-    pub(crate) fn new(bounds: ConnectionLimits) -> Arc<Self> {
-        Arc::new(Self { bounds, open: Mutex::default() })
+    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, open: Mutex::default() })
     }
 
-    /// A place for a connection that has just come, at the cost of the oldest unrecognised one if need be.
+    /// A slot for a new connection. It displaces the oldest unauthenticated one if there is no other room.
     pub(crate) fn enter(self: &Arc<Self>) -> ConnectionSlot {
         let mut open = self.open();
-        while open.unrecognised.len() >= self.bounds.unrecognised.max(1) {
+        while open.unrecognised.len() >= self.limits.unrecognised.max(1) {
             drop_oldest(&mut open);
         }
         let (id, dropped) = (open.next, Arc::new(Notify::new()));
         open.next += 1;
         open.unrecognised.insert(id, Arc::clone(&dropped));
-        ConnectionSlot { slots: Arc::clone(self), id, holds: Mutex::default(), dropped }
+        ConnectionSlot { slots: Arc::clone(self), id, recognised_as: Mutex::default(), dropped }
     }
 
-    /// Makes room, whatever for. False when there is nobody left to drop.
+    /// Drops the oldest unauthenticated connection. False if there is none.
     pub(crate) fn drop_oldest(&self) -> bool {
         drop_oldest(&mut self.open())
     }
@@ -81,29 +80,29 @@ impl ConnectionSlots {
 
 fn drop_oldest(open: &mut OpenConnections) -> bool {
     let oldest = open.unrecognised.pop_first();
-    // Kept until it is waited for: it may not be waiting yet.
+    // The notification is stored if the connection does not wait for it yet.
     oldest.map(|(_, dropped)| dropped.notify_one()).is_some()
 }
 
 impl ConnectionSlot {
-    /// Who has this connection is known from now on.
+    /// Counts the connection as one of a recognised caller.
     pub(crate) fn recognise(&self, kind: CredentialKind) -> Result<(), Refusal> {
-        let mut holds = crate::lock(&self.holds);
-        if *holds == Some(kind) {
+        let mut recognised_as = crate::lock(&self.recognised_as);
+        if *recognised_as == Some(kind) {
             return Ok(());
         }
         let mut open = self.slots.open();
-        leave(&mut open, self.id, holds.take());
-        let bounds = self.slots.bounds;
-        let full = open.agents + open.persons >= bounds.recognised
-            || kind == CredentialKind::Agent && open.agents >= bounds.agents();
+        release(&mut open, self.id, recognised_as.take());
+        let limits = self.slots.limits;
+        let full = open.agents + open.persons >= limits.recognised
+            || kind == CredentialKind::Agent && open.agents >= limits.max_agents();
         if full {
-            // It is answered, and hangs up like any other that has not been recognised.
+            // It gets its response and counts as unauthenticated again.
             open.unrecognised.insert(self.id, Arc::clone(&self.dropped));
-            return Err(Refusal::new(RefusalCode::TooMany, "too many connections are open already")
-                .hint("close some of yours, or raise `connections` below [http] in config.toml"));
+            return Err(Refusal::new(RefusalCode::TooMany, "too many connections are open")
+                .hint("close some of your connections, or raise `connections` below [http] in config.toml"));
         }
-        *holds = Some(kind);
+        *recognised_as = Some(kind);
         match kind {
             CredentialKind::Agent => open.agents += 1,
             CredentialKind::Person => open.persons += 1,
@@ -111,20 +110,20 @@ impl ConnectionSlot {
         Ok(())
     }
 
-    /// Until this connection has to make room for another.
-    pub(crate) async fn dropped(&self) {
+    /// Returns when this connection must make room for another.
+    pub(crate) async fn wait_until_dropped(&self) {
         self.dropped.notified().await;
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let holds = self.holds.get_mut().ok().and_then(Option::take);
-        leave(&mut self.slots.open(), self.id, holds);
+        let recognised_as = self.recognised_as.get_mut().ok().and_then(Option::take);
+        release(&mut self.slots.open(), self.id, recognised_as);
     }
 }
 
-fn leave(open: &mut OpenConnections, id: u64, held: Option<CredentialKind>) {
+fn release(open: &mut OpenConnections, id: u64, held: Option<CredentialKind>) {
     match held {
         None => drop(open.unrecognised.remove(&id)),
         Some(CredentialKind::Agent) => open.agents -= 1,
@@ -142,27 +141,27 @@ mod tests {
     async fn is_dropped(slot: &ConnectionSlot) -> bool {
         tokio::select! {
             biased;
-            () = slot.dropped() => true,
+            () = slot.wait_until_dropped() => true,
             () = std::future::ready(()) => false,
         }
     }
 
     #[tokio::test]
-    async fn the_oldest_that_was_not_recognised_makes_room() {
+    async fn the_oldest_unrecognised_connection_is_dropped_first() {
         let slots = ConnectionSlots::new(FEW);
         let (first, second) = (slots.enter(), slots.enter());
         first.recognise(Person).unwrap();
         let third = slots.enter();
-        assert!(!is_dropped(&second).await, "one was recognised, so there is room");
+        assert!(!is_dropped(&second).await, "a recognised connection does not count");
         let fourth = slots.enter();
         assert!(is_dropped(&second).await && !is_dropped(&first).await);
         assert!(!is_dropped(&third).await && !is_dropped(&fourth).await);
         assert!(slots.drop_oldest() && is_dropped(&third).await && !is_dropped(&fourth).await);
-        assert!(slots.drop_oldest() && !slots.drop_oldest(), "the recognised one is not dropped");
+        assert!(slots.drop_oldest() && !slots.drop_oldest(), "a recognised connection is not dropped");
     }
 
     #[test]
-    fn agents_leave_room_to_persons_and_places_are_given_back() {
+    fn agents_leave_slots_to_persons_and_slots_are_released() {
         let slots = ConnectionSlots::new(FEW);
         let mut agents: Vec<ConnectionSlot> = Vec::new();
         for _ in 0..3 {

@@ -1,5 +1,4 @@
-//! A connection whose other end must take what it is sent: one that takes nothing for too long is dropped, and its
-//! reader comes back with its cursor.
+//! A connection that is dropped when the client reads nothing for too long; the client can reconnect with its cursor.
 
 use super::Connection;
 use std::{
@@ -16,37 +15,37 @@ use tokio::{
 
 pub(crate) struct DroppingStream<S, C> {
     stream: S,
-    patience: Duration,
-    /// Open as long as this is. What speaks another protocol than HTTP has ways of its own with slow readers.
+    timeout: Duration,
+    /// Kept open with the stream. Protocols other than HTTP handle slow readers themselves.
     connection: C,
-    /// Runs while the other end takes nothing.
+    /// Runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-/// Whether a connection speaks another protocol by now.
-pub(crate) trait Upgraded {
+/// Whether a connection has switched to another protocol.
+pub(crate) trait UpgradeState {
     fn is_upgraded(&self) -> bool;
 }
 
-impl Upgraded for Arc<Connection> {
+impl UpgradeState for Arc<Connection> {
     fn is_upgraded(&self) -> bool {
         self.upgraded.load(Ordering::Relaxed)
     }
 }
 
-impl<S, C: Upgraded> DroppingStream<S, C> {
-    pub(crate) fn new(stream: S, patience: Duration, connection: C) -> Self {
-        Self { stream, patience, connection, stalled: None }
+impl<S, C: UpgradeState> DroppingStream<S, C> {
+    pub(crate) fn new(stream: S, timeout: Duration, connection: C) -> Self {
+        Self { stream, timeout, connection, stalled: None }
     }
 
-    /// What a write came to, unless nothing has been taken for too long.
-    fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// The result of a write, or an error if nothing was read for too long.
+    fn check_stalled<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() || self.connection.is_upgraded() {
             self.stalled = None;
             return written;
         }
-        let patience = self.patience;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let timeout = self.timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         match stalled.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -60,10 +59,10 @@ impl<S: AsyncRead + Unpin, C: Unpin> AsyncRead for DroppingStream<S, C> {
     }
 }
 
-impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S, C> {
+impl<S: AsyncWrite + Unpin, C: UpgradeState + Unpin> AsyncWrite for DroppingStream<S, C> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.in_time(cx, written)
+        self.check_stalled(cx, written)
     }
 
     fn poll_write_vectored(
@@ -72,17 +71,17 @@ impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.in_time(cx, written)
+        self.check_stalled(cx, written)
     }
 
-    // What waits to be sent then stays where it is, instead of being copied into one buffer per connection.
+    // Vectored writes send data from where it is, instead of copying it into one buffer per connection.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.in_time(cx, flushed)
+        self.check_stalled(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -96,14 +95,14 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    impl Upgraded for Arc<AtomicBool> {
+    impl UpgradeState for Arc<AtomicBool> {
         fn is_upgraded(&self) -> bool {
             self.load(Ordering::Relaxed)
         }
     }
 
     #[tokio::test]
-    async fn who_takes_nothing_is_dropped_and_who_takes_little_is_not() {
+    async fn a_client_that_reads_nothing_is_dropped_and_a_slow_one_is_not() {
         let (ours, theirs) = tokio::io::duplex(4);
         let upgraded = Arc::new(AtomicBool::new(false));
         let mut stream = DroppingStream::new(ours, Duration::from_millis(1), Arc::clone(&upgraded));
@@ -114,7 +113,7 @@ mod tests {
         theirs.read_exact(&mut four).await.unwrap();
         ours.write_all(b"5678").await.unwrap();
         assert_eq!(&four, b"1234");
-        // What speaks another protocol waits for as long as that protocol likes.
+        // An upgraded connection waits as long as its protocol allows.
         upgraded.store(true, Ordering::Relaxed);
         let waiting = tokio::spawn(async move { ours.write_all(b"9").await });
         theirs.read_exact(&mut four).await.unwrap();
