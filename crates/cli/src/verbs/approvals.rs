@@ -55,7 +55,7 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
             write!(out, "{}", card::card(&view, CardLimits::UNLIMITED))?;
             if approval.state == ApprovalState::Waiting {
                 write!(out, "{}", card::choices(&view))?;
-                writeln!(out, "csn approvals answer {} {}", approval.id, choice_names(&approval))?;
+                writeln!(out, "to answer: csn approvals answer {} {}", approval.id, choice_names(&approval))?;
             } else {
                 writeln!(out, "{}", state_text(&approval))?;
             }
