@@ -1,4 +1,4 @@
-//! Bounds: output, frames, the line for slots, retention, publishing.
+//! Limits: output, frames, the queue for slots, retention, publishing.
 
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
@@ -31,7 +31,7 @@ fn api(daemon: &TestHome, path: &str) -> Result<Value, RefusalCode> {
 }
 
 #[test]
-fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
+fn beyond_the_output_limit_both_ends_are_stored_and_the_gap_is_exact() {
     let daemon = TestHome::started(CSN);
     for mode in ["pipes", "pty"] {
         let stream = if mode == "pty" { StreamName::Pty } else { StreamName::Stdout };
@@ -48,39 +48,35 @@ fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
         assert!(matches!(&frames[0], Frame::LimitReached { limit, value: KEPT, .. } if limit.as_str() == "output"));
         let file = std::fs::read(daemon.task_dir(task).join(stream.file())).unwrap();
         let kept = [&all[..KEPT as usize], &all[(total - TAIL) as usize..]].concat();
-        assert!(file == kept, "the file holds what was kept, and nothing else");
+        assert!(file == kept, "the file holds the stored bytes and nothing else");
         let sha: [u8; 32] = Sha256::digest(&file).into();
         assert_eq!(state.io.streams[&stream].sha256.unwrap().as_bytes(), &sha, "as sha256sum would say");
 
         let read = |offset: u64, max: u64| daemon.client().output(task, stream, offset, max);
         assert_eq!(read(KEPT - 10, 100).unwrap(), &all[KEPT as usize - 10..KEPT as usize], "up to the gap");
-        assert_eq!(read(total - 50, 100).unwrap(), &all[(total - 50) as usize..], "true offsets behind it");
+        assert_eq!(read(total - 50, 100).unwrap(), &all[(total - 50) as usize..], "offsets after the gap are exact");
         let Err(ClientError::Refused(TaskRefusal { refusal, .. })) = read(KEPT + 5, 10) else {
             panic!("a range inside the gap")
         };
         assert_eq!((refusal.code.http_status(), refusal.message.contains("dropped")), (416, true));
         let page = get(&daemon, &format!("/tasks/{task}/output?stream={stream}&offset_bytes={}", KEPT - 3)).unwrap();
-        assert_eq!(page["next_offset"].as_u64(), Some(KEPT + dropped), "who goes on goes on behind it");
+        assert_eq!(page["next_offset"].as_u64(), Some(KEPT + dropped), "a reader that continues does so after the gap");
         assert_eq!(page["gap"]["bytes"].as_u64(), Some(dropped));
         let last = get(&daemon, &format!("/tasks/{task}/output?stream={stream}&tail_lines=1")).unwrap();
         assert_eq!(last["content"], "500000\n");
         let search = |pattern: &str| get(&daemon, &format!("/tasks/{task}/search?pattern={pattern}")).unwrap();
-        assert_eq!(
-            search("499999")["matches"][0]["line"],
-            Value::Null,
-            "nobody knows the number of a line behind a gap"
-        );
+        assert_eq!(search("499999")["matches"][0]["line"], Value::Null, "line numbers after a gap are unknown");
         assert_eq!(search("499999")["matches"][0]["offset_bytes"].as_u64(), Some(total - 14));
         assert_eq!(search("12345")["matches"][0]["line"], 12345);
         let logs = daemon.csn(&["logs", &task.to_string(), "--stream", stream.as_str()]);
-        assert!(logs.stdout == kept && String::from_utf8_lossy(&logs.stderr).contains("were not kept"));
+        assert!(logs.stdout == kept && String::from_utf8_lossy(&logs.stderr).contains("were not stored"));
         let whole = daemon.client().call(
             "GET",
             &format!("/tasks/{task}/output?stream={stream}"),
             &[("accept", "application/octet-stream")],
             None,
         );
-        assert!(whole.unwrap() == kept, "everything is everything that was kept");
+        assert!(whole.unwrap() == kept, "without a range every stored byte is returned");
         daemon.records(task);
     }
 }
@@ -95,7 +91,7 @@ fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
     let shim = daemon.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let at_first = MemoryUse::of_process(shim);
     daemon.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
-    // Ten times as much as is kept goes by; what the child has written is all that tells when.
+    // Ten times as much as is stored passes; only the child's own count tells when.
     let pid = daemon.client().task(&task.to_string()).unwrap().pid().unwrap();
     let still = || countersign_testkit::processes_with("head -c 10737418240").iter().any(|p| *p != pid);
     wait_for(|| !still());
@@ -121,7 +117,7 @@ fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
 }
 
 #[test]
-fn what_ends_soon_after_the_limit_has_no_gap() {
+fn output_that_ends_soon_after_the_limit_has_no_gap() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask_with("seq 1 50000", json!({"limits": {"output_bytes": KEPT}})).task_id;
     let state = daemon.settled(task);
@@ -143,7 +139,7 @@ fn a_task_may_be_stopped_at_its_limits() {
 }
 
 #[test]
-fn the_answer_says_which_limits_apply_and_ceilings_hold() {
+fn the_answer_names_the_limits_and_ceilings_are_enforced() {
     let daemon = TestHome::new(CSN);
     daemon.configure("[limits]\noutput_bytes = 5000\nframes = 1000\nwall_ms = 60000\n");
     daemon.start();
@@ -158,7 +154,7 @@ fn the_answer_says_which_limits_apply_and_ceilings_hold() {
     }
 }
 
-/// A house with room for `running` tasks at once.
+/// A daemon with slots for `running` tasks.
 fn small(running: u64, more: &str) -> TestHome {
     let daemon = TestHome::new(CSN);
     daemon.configure(&format!("[limits]\nrunning = {running}\n{more}"));
@@ -187,7 +183,7 @@ fn reads(daemon: &TestHome) -> TaskState {
 }
 
 #[test]
-fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
+fn f170_tasks_beyond_the_caps_wait_in_the_queue_and_start_in_order() {
     let daemon = small(2, "");
     let running: Vec<TaskId> = (0..2).map(|_| reads(&daemon).task_id).collect();
     let line: Vec<TaskState> = (0..5).map(|_| reads(&daemon)).collect();
@@ -197,15 +193,15 @@ fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
     }
     let line: Vec<TaskId> = line.iter().map(|t| t.task_id).collect();
     let ps = String::from_utf8(daemon.csn(&["ps"]).stdout).unwrap();
-    assert!(ps.contains("3. in line"), "{ps}");
+    assert!(ps.contains("number 3 in queue"), "{ps}");
     let_go(&daemon, running[0]);
     wait_running(&daemon, line[0]);
     assert_eq!(position(&daemon, line[1]), Some(1), "the others move up");
-    // F151: cancelled while it waits, it never runs.
+    // F151: a task cancelled while it waits never runs.
     daemon.client().cancel(line[2], None).unwrap();
     assert!(matches!(daemon.outcome(line[2]), Outcome::Withdrawn { .. }));
     assert!(!daemon.task_dir(line[2]).exists() && position(&daemon, line[3]) == Some(2));
-    // The line outlives the daemon.
+    // The queue survives the daemon.
     daemon.kill_daemon();
     daemon.start();
     assert_eq!(
@@ -235,7 +231,7 @@ fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
 }
 
 #[test]
-fn caps_of_sessions_and_principals_hold() {
+fn caps_of_sessions_and_principals_are_enforced() {
     let daemon = small(50, "running_per_session = 2\nrunning_per_principal = 5\n");
     let sessions = [0, 1].map(|_| daemon.client().open_session(&body(json!({}))).unwrap().id);
     let ask = |n: usize| daemon.ask_with(READS, json!({"session_id": sessions[n], "args": {"stdin": true}}));
@@ -245,12 +241,12 @@ fn caps_of_sessions_and_principals_hold() {
         [Status::Running, Status::Running, Status::Queued, Status::Queued]
     );
     let second: Vec<_> = (0..2).map(|_| ask(1)).collect();
-    assert!(second.iter().all(|t| t.status == Status::Running), "another session is not held up");
+    assert!(second.iter().all(|t| t.status == Status::Running), "another session is not blocked");
     let free = reads(&daemon);
     assert_eq!(free.status, Status::Running);
     assert_eq!(reads(&daemon).status, Status::Queued, "five of one principal");
     let_go(&daemon, second[0].task_id);
-    // Two of the first session run still: the first in line that may go is the one without a session.
+    // Two tasks of the first session still run: the first queued task that may start is the one without a session.
     let running = daemon.client().tasks(&body(json!({"status": "running"}))).unwrap().tasks;
     assert!(running.iter().filter(|t| t.request.session_id == first[0].request.session_id).count() == 2);
     let_go(&daemon, first[0].task_id);
@@ -259,13 +255,13 @@ fn caps_of_sessions_and_principals_hold() {
 }
 
 #[test]
-fn what_changed_while_it_stood_in_line_does_not_run() {
+fn a_queued_command_whose_paths_changed_does_not_run() {
     let daemon = small(1, "");
     let first = reads(&daemon).task_id;
     let dir = daemon.work().join("there");
     std::fs::create_dir_all(&dir).unwrap();
     let task = daemon.ask_with("touch ran", json!({"args": {"cwd": dir}})).task_id;
-    // Kept under another name, so that the new one cannot be given its number.
+    // Stored under another name, so that the new file cannot get its inode number.
     std::fs::rename(&dir, daemon.work().join("elsewhere")).unwrap();
     std::fs::create_dir(&dir).unwrap();
     let_go(&daemon, first);
@@ -274,7 +270,7 @@ fn what_changed_while_it_stood_in_line_does_not_run() {
 }
 
 #[test]
-fn an_approved_task_waits_in_line_too_and_can_be_withdrawn_there() {
+fn an_approved_task_can_wait_in_the_queue_and_be_withdrawn_there() {
     let daemon = small(1, "");
     let first = reads(&daemon).task_id;
     let asked = daemon.ask_with("touch ran", json!({"profile": "safe"}));
@@ -282,7 +278,7 @@ fn an_approved_task_waits_in_line_too_and_can_be_withdrawn_there() {
     daemon.client().answer(approval.id, countersign_model::Choice::Once, None).unwrap();
     let state = daemon.client().task(&asked.task_id.to_string()).unwrap();
     assert_eq!((state.waits_for(), state.position()), (Some(WaitsFor::Slot), Some(1)));
-    assert!(daemon.client().approvals(false).unwrap().is_empty(), "it waits for nobody's answer any more");
+    assert!(daemon.client().approvals(false).unwrap().is_empty(), "it no longer waits for an answer");
     daemon.kill_daemon();
     daemon.start();
     let_go(&daemon, first);
@@ -290,9 +286,9 @@ fn an_approved_task_waits_in_line_too_and_can_be_withdrawn_there() {
     assert!(daemon.work().join("ran").exists());
 }
 
-/// 500 in line, with cancels and kills of the daemon among them: each runs once or was withdrawn, in order.
+/// 500 queued tasks, with cancellations and kills of the daemon: each runs once or is withdrawn, in order.
 #[test]
-fn a_long_line_loses_nobody() {
+fn a_long_queue_loses_no_task() {
     let daemon = small(4, "running_per_principal = 100\n");
     let gate = daemon.work().join("gate");
     let text = "while ! test -e gate; do sleep 0.05; done; echo $N >> ran";
@@ -324,12 +320,12 @@ fn a_long_line_loses_nobody() {
         match (cancelled.contains(&n), daemon.outcome(*id)) {
             (true, Outcome::Withdrawn { .. }) => {}
             (false, Outcome::Exited { code: 0 }) => ran_expected.push(n),
-            // The daemon was killed between the decision and the hand-over: it says so, and runs nothing twice.
+            // The daemon was killed between the decision and the hand-over: the task reports it, nothing runs twice.
             (false, Outcome::Failed { code: 125, .. }) => {}
             other => panic!("{n}: {other:?}"),
         }
     }
-    assert!(ran_expected.len() + 3 * 4 >= 500 - cancelled.len(), "at most what was on its way at a kill");
+    assert!(ran_expected.len() + 3 * 4 >= 500 - cancelled.len(), "only requests in flight at a kill are missing");
     let ran = std::fs::read_to_string(daemon.work().join("ran")).unwrap();
     let mut order: Vec<usize> = ran.lines().map(|l| l.parse().unwrap()).collect();
     let launched: Vec<_> = (0..500).filter(|n| !cancelled.contains(n)).map(|n| launched_at(&daemon, ids[n])).collect();
@@ -342,12 +338,12 @@ fn launched_at(daemon: &TestHome, task: TaskId) -> countersign_model::Timestamp 
     daemon.client().task(&task.to_string()).unwrap().launched_at().unwrap()
 }
 
-fn gc(daemon: &TestHome, wish: Value) -> Value {
-    json!(daemon.client().gc(&body(wish)).unwrap())
+fn gc(daemon: &TestHome, request: Value) -> Value {
+    json!(daemon.client().gc(&body(request)).unwrap())
 }
 
 #[test]
-fn retention_removes_what_was_written_and_keeps_what_was_decided() {
+fn retention_removes_output_and_keeps_decisions() {
     let daemon = TestHome::started(CSN);
     let old = daemon.ask("seq 1 10000");
     let before = daemon.settled(old);
@@ -365,7 +361,7 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
     assert_eq!(
         after.io.streams[&StreamName::Stdout].sha256,
         before.io.streams[&StreamName::Stdout].sha256,
-        "digests stay"
+        "digests remain"
     );
     assert_eq!(after.io.streams[&StreamName::Stdout].bytes, before.io.streams[&StreamName::Stdout].bytes);
     for how in [vec!["logs"], vec!["logs", "--since", "1h"], vec!["logs", "-f"], vec!["replay"], vec!["attach"]] {
@@ -379,7 +375,7 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
     let settled = |r: &Record| matches!(r.what, RecordContent::Decision(Decision::Settled { .. }));
     assert!(records.iter().any(settled) && records[0].seq == 0);
     let raw = daemon.client().call("GET", &format!("/tasks/{old}/events"), &[], None).unwrap();
-    assert!(String::from_utf8(raw).unwrap().contains("event: gap"), "what is missing is told of");
+    assert!(String::from_utf8(raw).unwrap().contains("event: gap"), "the gap is reported");
     let view = daemon.csn(&["show", &old.to_string()]);
     assert!(String::from_utf8_lossy(&view.stdout).contains("removed"));
     daemon.kill_daemon();
@@ -387,13 +383,13 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
     let again = daemon.settled(old);
     assert_eq!(again, after, "the same after a restart");
     let done = gc(&daemon, json!({"older_than_days": 0}));
-    assert_eq!(done["removed"].as_array().unwrap().len(), 1, "the new one; what runs is not touched");
+    assert_eq!(done["removed"].as_array().unwrap().len(), 1, "the new task stays, and running tasks are not touched");
     let_go(&daemon, running);
     assert!(daemon.csn(&["doctor"]).status.success());
 }
 
 #[test]
-fn many_who_tidy_at_once_get_in_nobodys_way() {
+fn concurrent_garbage_collections_do_not_conflict() {
     let daemon = TestHome::started(CSN);
     let tasks: Vec<TaskId> = (0..20).map(|n| daemon.ask(&format!("echo {n}"))).collect();
     tasks.iter().for_each(|t| drop(daemon.settled(*t)));
@@ -406,7 +402,7 @@ fn many_who_tidy_at_once_get_in_nobodys_way() {
 }
 
 #[test]
-fn a_request_that_cannot_be_read_does_not_hold_up_the_line() {
+fn an_unreadable_request_does_not_block_the_queue() {
     let daemon = small(1, "");
     let first = reads(&daemon).task_id;
     let (broken, next) = (reads(&daemon).task_id, reads(&daemon).task_id);
@@ -419,7 +415,7 @@ fn a_request_that_cannot_be_read_does_not_hold_up_the_line() {
 }
 
 #[test]
-fn ends_are_told_apart_where_little_was_kept() {
+fn both_ends_of_the_output_are_distinct_with_a_small_limit() {
     let daemon = TestHome::started(CSN);
     let work = daemon.work();
     let with = json!({"limits": {"output_bytes": 0}, "wait_ms": 60000, "workspace": work});
@@ -437,13 +433,13 @@ fn ends_are_told_apart_where_little_was_kept() {
     assert_eq!(
         text.as_bytes()[..marker],
         numbers(500)[..1000],
-        "the beginning alone is before the word about the rest"
+        "the beginning is shown before the note about the rest"
     );
     assert!(text.ends_with("500000\nNEEDLE\n"));
 }
 
 #[test]
-fn a_crash_between_the_decision_and_the_removal_is_made_good() {
+fn a_removal_that_a_crash_interrupted_is_completed() {
     let daemon = TestHome::new(CSN);
     let point = daemon.work().join("crash");
     daemon.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
@@ -465,7 +461,7 @@ fn a_crash_between_the_decision_and_the_removal_is_made_good() {
 }
 
 #[test]
-fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
+fn streams_are_published_to_the_workspace_without_following_links() {
     let daemon = TestHome::started(CSN);
     let work = daemon.work();
     let with = |more: Value| {
@@ -482,7 +478,7 @@ fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
     assert_eq!(std::fs::read_to_string(runs.join(".gitignore")).unwrap(), "*\n");
     assert_eq!(std::fs::metadata(&runs).unwrap().permissions().mode() & 0o777, 0o700);
 
-    // A search through the workspace does not feed on what it prints.
+    // A search through the workspace does not find its own published output.
     std::fs::write(work.join("hay"), "needle\n".repeat(1000)).unwrap();
     let task = daemon.ask_with("grep -r needle . | wc -l; grep -r needle .", with(json!({}))).task_id;
     daemon.settled(task);
@@ -497,7 +493,7 @@ fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
     assert!(long.len() < 3 << 20, "both ends, not all");
     assert_eq!(daemon.output(task, StreamName::Stdout).len(), 14_888_896, "nothing of ours is lost");
 
-    // What an agent does to its workspace is its own affair: our record is elsewhere.
+    // An agent may change its workspace as it likes: the record is elsewhere.
     std::fs::remove_dir_all(&runs).unwrap();
     assert_eq!(daemon.stdout(task).len(), 14_888_896);
     let elsewhere = daemon.work().join("elsewhere");
@@ -514,7 +510,7 @@ fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
     }
 }
 
-/// Publishing is not part of a task's stream: there is nothing to wait for but the file.
+/// Publishing is not part of a task's stream, so this polls for the file.
 fn wait_for(there: impl Fn() -> bool) {
     while !there() {
         std::thread::yield_now();
@@ -522,7 +518,7 @@ fn wait_for(there: impl Fn() -> bool) {
 }
 
 #[test]
-fn f187_what_left_its_session_is_ended_at_shutdown() {
+fn f187_processes_that_left_their_session_are_ended_at_shutdown() {
     let daemon = TestHome::started(CSN);
     let task = daemon
         .ask_with(

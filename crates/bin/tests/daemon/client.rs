@@ -1,4 +1,4 @@
-//! The client as other programs use it: over TCP with a token, on tokio, through breaks, and by its example.
+//! The client as other programs use it: over TCP with a token, on tokio, across broken connections, and by its example.
 
 use crate::CSN;
 use countersign_client::{
@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 #[path = "../../../client/examples/run_and_follow.rs"]
 mod run_and_follow;
 
-/// Opens the daemon's port; an ephemeral one, or the one from before.
+/// Opens the daemon's port: an ephemeral one, or the same one as before.
 fn listen(daemon: &TestHome, at: Option<SocketAddr>) -> SocketAddr {
     daemon.client().listen(Some(at.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()))).unwrap()
 }
@@ -28,7 +28,7 @@ fn token(daemon: &TestHome, scopes: &[&str]) -> BearerToken {
     BearerToken::new(daemon.client().create_token(&body(wanted)).unwrap().token).unwrap()
 }
 
-/// A daemon that listens, and how to reach it with a token.
+/// A daemon that listens, and its address with a token.
 fn open() -> (TestHome, Address) {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
@@ -83,7 +83,7 @@ fn a_token_decides_what_may_be_called_and_stays_out_of_errors() {
 }
 
 #[test]
-fn both_faces_make_the_same_calls_over_both_transports() {
+fn blocking_and_async_clients_make_the_same_calls_over_both_transports() {
     let (daemon, tcp) = open();
     let unix = daemon.client().address().clone();
     let request = daemon.request("echo again; exit 4", json!({}));
@@ -109,7 +109,7 @@ fn both_faces_make_the_same_calls_over_both_transports() {
     assert_eq!(tasks[0], tasks[1], "under one key it is one task");
 }
 
-/// Every number once, and in order.
+/// Every sequence number occurs once, and in order.
 fn assert_whole(events: &[Event<StreamRecord>]) {
     let seqs: Vec<u64> = events.iter().map(|event| event.value.record.seq).collect();
     assert_eq!(seqs, (0..seqs.len() as u64).collect::<Vec<_>>());
@@ -120,12 +120,12 @@ fn says(event: &Event<StreamRecord>, text: &str) -> bool {
     event.value.output.as_ref().is_some_and(|output| output.text.contains(text))
 }
 
-/// A task that says `one`, and `two` once it may.
+/// A task that prints `one`, and `two` once it gets a line.
 fn in_two_parts(daemon: &TestHome) -> TaskId {
     daemon.ask("echo one; until [ -e go ]; do sleep 0.02; done; echo two")
 }
 
-/// Kills the daemon, has the task go on without one, and starts another at the same port.
+/// Kills the daemon, lets the task continue without one, and starts another daemon on the same port.
 fn break_in_the_middle(daemon: &TestHome, at: SocketAddr) {
     daemon.kill_daemon();
     std::fs::write(daemon.work().join("go"), "").unwrap();
@@ -134,7 +134,7 @@ fn break_in_the_middle(daemon: &TestHome, at: SocketAddr) {
 }
 
 #[test]
-fn a_stream_on_tokio_over_tcp_goes_on_behind_a_killed_daemon() {
+fn an_async_stream_over_tcp_continues_after_a_killed_daemon() {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let client = AsyncClient::at(Address::tcp(at, token(&daemon, &["observe"])).unwrap());
@@ -160,7 +160,7 @@ fn a_stream_on_tokio_over_tcp_goes_on_behind_a_killed_daemon() {
 }
 
 #[test]
-fn a_blocking_stream_over_tcp_goes_on_behind_a_killed_daemon() {
+fn a_blocking_stream_over_tcp_continues_after_a_killed_daemon() {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let client = Client::at(Address::tcp(at, token(&daemon, &["observe"])).unwrap());
@@ -183,7 +183,7 @@ fn a_blocking_stream_over_tcp_goes_on_behind_a_killed_daemon() {
     assert!(seen.iter().any(|event| says(event, "two")));
 }
 
-/// All that is left of a stream, on tokio.
+/// The rest of a stream, on tokio.
 async fn rest(
     client: &AsyncClient,
     task: TaskId,
@@ -202,7 +202,7 @@ async fn rest(
 }
 
 #[test]
-fn a_break_between_two_events_of_one_record_loses_neither() {
+fn a_disconnect_between_two_events_of_one_record_loses_neither() {
     let (daemon, tcp) = open();
     let task = daemon.ask("echo x");
     daemon.sealed(task);
@@ -221,7 +221,7 @@ fn a_break_between_two_events_of_one_record_loses_neither() {
 }
 
 #[test]
-fn a_reader_that_leaves_among_waiting_questions_is_told_all_of_them_again() {
+fn a_reader_that_reconnects_gets_every_pending_approval_again() {
     let daemon = TestHome::started(CSN);
     let tasks: Vec<TaskId> =
         (0..3).map(|n| daemon.ask_with(&format!("touch {n}"), json!({"profile": "safe"})).task_id).collect();
@@ -234,7 +234,7 @@ fn a_reader_that_leaves_among_waiting_questions_is_told_all_of_them_again() {
 }
 
 #[test]
-fn the_ledger_and_approvals_are_followed_as_what_they_are() {
+fn ledger_and_approval_streams_are_typed() {
     let daemon = TestHome::started(CSN);
     let state = daemon.ask_with("touch asked", json!({"profile": "safe"}));
     on_tokio(async {
@@ -250,7 +250,7 @@ fn the_ledger_and_approvals_are_followed_as_what_they_are() {
             }
         };
         assert!(matches!(asked.what, RecordContent::Decision(Decision::Planned { .. })), "{asked:?}");
-        // Behind a cursor, over a restart.
+        // After a cursor, across a restart.
         daemon.kill_daemon();
         daemon.start();
         let mut later = client.follow(calls::lifecycle::ledger().after(cursor.clone()));

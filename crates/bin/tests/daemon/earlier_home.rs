@@ -1,4 +1,4 @@
-//! Homes that earlier versions made (`tests/fixtures`), opened with today's programs: everything reads, verifies and goes on.
+//! Homes of earlier versions (`tests/fixtures`), opened with today's programs: everything reads, verifies and works.
 
 use crate::{CSN, receipts::findings};
 use countersign_model::{DenialReason, Outcome, RefusalCode};
@@ -9,10 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The commits whose homes are kept.
+/// The commits whose homes are stored.
 const VERSIONS: [&str; 1] = ["1e5716a"];
 
-/// A home of an earlier version, and what that version said of it.
+/// A home of an earlier version, and what that version reported about it.
 struct Earlier {
     daemon: TestHome,
     dir: PathBuf,
@@ -20,11 +20,11 @@ struct Earlier {
 }
 
 impl Earlier {
-    /// Unpacks a home; nothing is started.
+    /// Unpacks a home without starting a daemon.
     fn unpack(version: &str, home: &str) -> Self {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
         let daemon = TestHome::new(CSN);
-        // What is kept must not go because it is old by now.
+        // Retention must not remove it because it is old by now.
         daemon.configure("[retention]\ndays = 36500\n");
         let archive = dir.join(format!("{home}.tar.gz"));
         let base = daemon.base().to_str().unwrap().to_owned();
@@ -64,7 +64,7 @@ impl Earlier {
     }
 }
 
-/// The places where two values differ, each with both; so that a failure says what is wrong and not that something is.
+/// Where two values differ, with both of them, so that a failure says what is wrong.
 fn differences(place: &str, before: &Value, now: &Value) -> Vec<String> {
     let children: Vec<String> = match (before, now) {
         (Value::Object(b), Value::Object(n)) => b.keys().chain(n.keys()).cloned().collect(),
@@ -83,8 +83,8 @@ fn same(place: &str, before: &Value, now: &Value) {
     assert_eq!(differences(place, before, now), [""; 0]);
 }
 
-/// An approval without what depends on the moment: whether the client that asked still waits (it does not: the daemon was
-/// stopped), and the card, which is made from the directories that are there now.
+/// An approval without what depends on the moment: whether the client still waits (it does not: the daemon was
+/// stopped), and the card, which is made from the directories that exist now.
 fn lasting(approval: &Value) -> Value {
     let mut approval = approval.clone();
     let fields = approval.as_object_mut().unwrap();
@@ -103,7 +103,7 @@ fn a_home_of_an_earlier_version_reads_as_it_did() {
             let shown: Value = serde_json::from_slice(&earlier.csn(&["show", task, "--json"])).unwrap();
             same(name, &said["show"][task], &shown);
         }
-        // Issue 18: a list shows a task as it is shown by itself; earlier lists left out what the journal tells.
+        // Issue 18: a list shows a task as the task's own page does; earlier lists left out what the journal tells.
         let listed = earlier.get("/tasks?limit=500");
         assert_eq!(listed["tasks"].as_array().unwrap().len(), earlier.tasks().count());
         for (before, now) in said["tasks"]["tasks"].as_array().unwrap().iter().zip(listed["tasks"].as_array().unwrap())
@@ -129,7 +129,7 @@ fn a_home_of_an_earlier_version_reads_as_it_did() {
 }
 
 #[test]
-fn what_earlier_tasks_recorded_is_read_and_played_as_before() {
+fn earlier_recordings_are_read_and_played_as_before() {
     for version in VERSIONS {
         let earlier = Earlier::up(version, "stopped");
         for (task, before) in earlier.said["records"].as_object().unwrap() {
@@ -141,7 +141,7 @@ fn what_earlier_tasks_recorded_is_read_and_played_as_before() {
             same(task, before, &json!(now));
         }
         for (task, before) in earlier.said["logs"].as_object().unwrap() {
-            // Bytes, one to a character.
+            // Bytes, one per character.
             let bytes: Vec<u8> =
                 before.as_str().unwrap().chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
             assert_eq!(earlier.daemon.csn(&["logs", "--raw", task]).stdout, bytes, "{task}");
@@ -156,7 +156,7 @@ fn what_earlier_tasks_recorded_is_read_and_played_as_before() {
 }
 
 #[test]
-fn what_an_earlier_version_signed_verifies() {
+fn receipts_of_an_earlier_version_verify() {
     for version in VERSIONS {
         let earlier = Earlier::unpack(version, "stopped");
         let holds = |args: &[&str]| assert_eq!(findings(&earlier.daemon, args), [""; 0], "{args:?}");
@@ -176,7 +176,7 @@ fn what_an_earlier_version_signed_verifies() {
 }
 
 #[test]
-fn an_earlier_home_goes_on() {
+fn an_earlier_home_continues_to_work() {
     for version in VERSIONS {
         let earlier = Earlier::up(version, "stopped");
         let daemon = &earlier.daemon;
@@ -187,7 +187,7 @@ fn an_earlier_home_goes_on() {
         assert_eq!(json!(next.seq), json!((last["seq"].as_str().unwrap().parse::<u64>().unwrap() + 1).to_string()));
         assert_eq!(json!(next.prev), last["digest"]);
         assert_eq!(daemon.stdout(task), "goes on\n");
-        // Its directory is another one by now, or gone: approved once, it is not run, and the refusal says why.
+        // Its directory is another one by now, or gone: an approved request is not run, and the refusal says why.
         let approval_of =
             |name: &str| earlier.said["task"][earlier.task(name)]["approval_id"].as_str().unwrap().to_owned();
         daemon.csn(&["approvals", "answer", &approval_of("waits"), "once"]);
@@ -230,7 +230,7 @@ fn an_earlier_home_gets_its_id_when_a_daemon_opens_it() {
         daemon.start();
         assert_eq!(daemon.client().lifecycle().unwrap().home_id, Some(home), "it stays");
         let before = crate::receipts::statement(daemon, earlier.task("exited").parse().unwrap());
-        assert_eq!(before.predicate.home_id, None, "what was signed stays as it is");
+        assert_eq!(before.predicate.home_id, None, "signed receipts stay unchanged");
         let task = daemon.ask("echo named");
         daemon.sealed(task);
         assert_eq!(crate::receipts::statement(daemon, task).predicate.home_id, Some(home));
