@@ -123,12 +123,11 @@ fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
                     waiting.push_back(approval.id);
                 }
             }
+            Some(Err(e)) if e.is_daemon_gone() && reported_stop => {}
             Some(Err(e)) if e.is_daemon_gone() => {
-                if !reported_stop {
-                    reported_stop = true;
-                    crate::say("csn: the daemon has stopped; waiting until it runs again");
-                    let _ = reach();
-                }
+                reported_stop = true;
+                crate::say("csn: the daemon has stopped; waiting until it runs again");
+                let _ = reach();
             }
             Some(Err(e)) => return Err(e.into()),
             // The daemon never ends this stream; it ended with the client.
