@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// A user that no one has; only root can switch to it.
 const USER: u32 = 61_236;
 /// How many processes the kernel leaves the user beyond those that run on the machine.
-const SPARE: u64 = 384;
+const EXTRA_PROCESSES: u64 = 384;
 
 fn threads() -> u64 {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
@@ -26,7 +26,7 @@ fn the_kernel_bounds_the_processes_of_a_read_only_task_and_of_no_other() {
     let most = limit(daemon.ask_with("ulimit -Hu", json!({"profile": "safe"})).task_id);
     // Other processes start and end meanwhile, so the limit is only near the number on the machine now.
     let now = threads();
-    assert!(most <= now + SPARE + 500, "{most} with {now} threads on the machine");
+    assert!(most <= now + EXTRA_PROCESSES + 500, "{most} with {now} threads on the machine");
     let own = String::from_utf8(daemon.outside(&["bash", "-c", "ulimit -Hu"]).stdout).unwrap();
     let own = own.trim().parse::<u64>().unwrap_or(u64::MAX);
     assert_eq!(limit(daemon.ask_open("ulimit -Hu", json!({}))), own, "a task without a sandbox keeps its limit");

@@ -29,7 +29,7 @@ fn token(daemon: &TestHome, scopes: &[&str]) -> BearerToken {
 }
 
 /// A daemon that listens, and its address with a token.
-fn open() -> (TestHome, Address) {
+fn start_with_token() -> (TestHome, Address) {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let address = Address::tcp(at, token(&daemon, &["observe", "run"])).unwrap();
@@ -43,7 +43,7 @@ fn on_tokio<T>(work: impl Future<Output = T>) -> T {
 
 #[test]
 fn the_example_runs_a_command_over_both_transports() {
-    let (daemon, tcp) = open();
+    let (daemon, tcp) = start_with_token();
     let cwd = daemon.work().display().to_string();
     for client in [daemon.client(), Client::at(tcp)] {
         let mut out = Vec::new();
@@ -84,7 +84,7 @@ fn a_token_decides_what_may_be_called_and_stays_out_of_errors() {
 
 #[test]
 fn blocking_and_async_clients_make_the_same_calls_over_both_transports() {
-    let (daemon, tcp) = open();
+    let (daemon, tcp) = start_with_token();
     let unix = daemon.client().address().clone();
     let request = daemon.request("echo again; exit 4", json!({}));
     let ask = calls::tasks::ask(&request).with_key("one key");
@@ -116,17 +116,17 @@ fn assert_whole(events: &[Event<StreamRecord>]) {
     assert!(events.iter().all(|event| event.gap.is_none()));
 }
 
-fn says(event: &Event<StreamRecord>, text: &str) -> bool {
+fn prints(event: &Event<StreamRecord>, text: &str) -> bool {
     event.value.output.as_ref().is_some_and(|output| output.text.contains(text))
 }
 
 /// A task that prints `one`, and `two` once it gets a line.
-fn in_two_parts(daemon: &TestHome) -> TaskId {
+fn ask_two_part_task(daemon: &TestHome) -> TaskId {
     daemon.ask("echo one; until [ -e go ]; do sleep 0.02; done; echo two")
 }
 
 /// Kills the daemon, lets the task continue without one, and starts another daemon on the same port.
-fn break_in_the_middle(daemon: &TestHome, at: SocketAddr) {
+fn restart_in_the_middle(daemon: &TestHome, at: SocketAddr) {
     daemon.kill_daemon();
     std::fs::write(daemon.work().join("go"), "").unwrap();
     daemon.start();
@@ -138,14 +138,14 @@ fn an_async_stream_over_tcp_continues_after_a_killed_daemon() {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let client = AsyncClient::at(Address::tcp(at, token(&daemon, &["observe"])).unwrap());
-    let task = in_two_parts(&daemon);
+    let task = ask_two_part_task(&daemon);
     on_tokio(async {
         let (mut events, mut seen, mut broke) = (client.follow(calls::tasks::events(task)), Vec::new(), 0);
         loop {
             match events.next_event().await {
-                Ok(Some(event)) if says(&event, "one") => {
+                Ok(Some(event)) if prints(&event, "one") => {
                     seen.push(event);
-                    break_in_the_middle(&daemon, at);
+                    restart_in_the_middle(&daemon, at);
                 }
                 Ok(Some(event)) => seen.push(event),
                 Ok(None) => break,
@@ -155,7 +155,7 @@ fn an_async_stream_over_tcp_continues_after_a_killed_daemon() {
         }
         assert!(broke > 0, "the connection did not break");
         assert_whole(&seen);
-        assert!(seen.iter().any(|event| says(event, "two")));
+        assert!(seen.iter().any(|event| prints(event, "two")));
     });
 }
 
@@ -164,13 +164,13 @@ fn a_blocking_stream_over_tcp_continues_after_a_killed_daemon() {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let client = Client::at(Address::tcp(at, token(&daemon, &["observe"])).unwrap());
-    let task = in_two_parts(&daemon);
+    let task = ask_two_part_task(&daemon);
     let (mut events, mut seen, mut broke) = (client.events(task, None), Vec::new(), 0);
     loop {
         match events.next_event() {
-            Ok(Some(event)) if says(&event, "one") => {
+            Ok(Some(event)) if prints(&event, "one") => {
                 seen.push(event);
-                break_in_the_middle(&daemon, at);
+                restart_in_the_middle(&daemon, at);
             }
             Ok(Some(event)) => seen.push(event),
             Ok(None) => break,
@@ -180,11 +180,11 @@ fn a_blocking_stream_over_tcp_continues_after_a_killed_daemon() {
     }
     assert!(broke > 0, "the connection did not break");
     assert_whole(&seen);
-    assert!(seen.iter().any(|event| says(event, "two")));
+    assert!(seen.iter().any(|event| prints(event, "two")));
 }
 
 /// The rest of a stream, on tokio.
-async fn rest(
+async fn remaining_events(
     client: &AsyncClient,
     task: TaskId,
     after: Option<&EventCursor>,
@@ -203,14 +203,19 @@ async fn rest(
 
 #[test]
 fn a_disconnect_between_two_events_of_one_record_loses_neither() {
-    let (daemon, tcp) = open();
+    let (daemon, tcp) = start_with_token();
     let task = daemon.ask("echo x");
     daemon.sealed(task);
     on_tokio(async {
         let client = AsyncClient::at(tcp);
-        let all = rest(&client, task, None).await.unwrap();
+        let all = remaining_events(&client, task, None).await.unwrap();
         for n in 0..all.len() {
-            assert_eq!(rest(&client, task, Some(&all[n].0)).await.unwrap(), all[n + 1..], "behind {}", all[n].0);
+            assert_eq!(
+                remaining_events(&client, task, Some(&all[n].0)).await.unwrap(),
+                all[n + 1..],
+                "behind {}",
+                all[n].0
+            );
         }
         let exited =
             all.iter().position(|(_, e)| matches!(e.what, ToolTaskWhat::Status { status: Status::Exited, .. }));
@@ -261,7 +266,7 @@ fn ledger_and_approval_streams_are_typed() {
 
 #[test]
 fn a_task_is_attached_to_over_tcp() {
-    let (daemon, tcp) = open();
+    let (daemon, tcp) = start_with_token();
     let task = daemon.ask_with("read x; echo got $x", json!({"execution_mode": "pty"})).task_id;
     daemon.frame(task, |f| matches!(f, Frame::Spawned { .. }));
     let client = Client::at(tcp);

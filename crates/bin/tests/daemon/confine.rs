@@ -32,7 +32,7 @@ fn command(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
 }
 
 /// A daemon with targets: directories to write to, keys to read, processes to signal.
-struct Range {
+struct TargetRange {
     daemon: TestHome,
     victim: Child,
     targets: String,
@@ -41,7 +41,7 @@ struct Range {
     setuid: Option<PathBuf>,
 }
 
-impl Drop for Range {
+impl Drop for TargetRange {
     fn drop(&mut self) {
         let _ = self.victim.kill();
         let _ = self.victim.wait();
@@ -52,7 +52,7 @@ impl Drop for Range {
 }
 
 /// A directory that can be changed in every way.
-fn aim(directory: &Path) {
+fn make_target(directory: &Path) {
     fs::create_dir_all(directory.join("empty")).unwrap();
     fs::write(directory.join("victim"), "victim\n").unwrap();
     fs::copy(escape(), directory.join("program")).unwrap();
@@ -60,7 +60,7 @@ fn aim(directory: &Path) {
 }
 
 /// Everything about a directory that a task could have changed.
-fn seen(directory: &Path) -> Vec<String> {
+fn directory_state(directory: &Path) -> Vec<String> {
     let of = |path: &Path| {
         let m = fs::symlink_metadata(path).unwrap();
         format!(
@@ -80,7 +80,7 @@ fn seen(directory: &Path) -> Vec<String> {
     all
 }
 
-impl Range {
+impl TargetRange {
     fn new(user: Option<u32>) -> Self {
         let daemon = match user {
             Some(user) => TestHome::of_user(CSN, user),
@@ -89,7 +89,7 @@ impl Range {
         let base = daemon.base().to_owned();
         let (work, other, bin) = (daemon.work(), base.join("other"), base.join(".local/bin"));
         for directory in [&work, &other, &base] {
-            aim(directory);
+            make_target(directory);
         }
         let mut targets = String::new();
         for (name, directory) in [("root", &work), ("other", &other), ("home", &base)] {
@@ -170,14 +170,15 @@ fn examples() -> Vec<String> {
 }
 
 fn nothing_gets_out(user: Option<u32>, config: &str) {
-    let mut range = Range::new(user);
+    let mut range = TargetRange::new(user);
     range.daemon.configure(config);
     range.daemon.own();
     range.start("everything");
     for program in ["seq", "xargs"] {
         range.name(program);
     }
-    let before: Vec<_> = [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| seen(d)).collect();
+    let before: Vec<_> =
+        [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| directory_state(d)).collect();
     let (mut ran, mut not) = (0, Vec::new());
     for example in examples() {
         let program = example.split_whitespace().next().unwrap().to_owned();
@@ -194,7 +195,8 @@ fn nothing_gets_out(user: Option<u32>, config: &str) {
     }
     // Some are builtins, or run these programs only as words of others.
     assert!(ran > 100, "only {ran} ran; not these:\n{}", not.join("\n"));
-    let after: Vec<_> = [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| seen(d)).collect();
+    let after: Vec<_> =
+        [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| directory_state(d)).collect();
     assert_eq!(before, after, "nothing of it has changed");
     assert!(range.victim.try_wait().unwrap().is_none(), "it still runs");
     let left = fs::read_dir(range.daemon.home().join("tasks")).unwrap().flatten();
@@ -223,7 +225,7 @@ fn nothing_gets_out_of_a_read_only_task_on_an_older_kernel() {
 /// The suite can fail: without confinement the same program escapes nearly everywhere.
 #[test]
 fn without_confinement_the_same_program_gets_out() {
-    let range = Range::new(None);
+    let range = TargetRange::new(None);
     fs::create_dir_all(range.daemon.home().join("keys")).unwrap();
     fs::write(range.daemon.home().join("keys/digest.key"), "key").unwrap();
     range.mode("everything");
@@ -259,7 +261,7 @@ fn without_confinement_the_same_program_gets_out() {
 
 #[test]
 fn the_resources_of_a_read_only_task_are_limited() {
-    let mut range = Range::new(None);
+    let mut range = TargetRange::new(None);
     range.start("forks");
     range.name("ls");
     let (code, _, err) = range.run("ls", &[]);
@@ -297,7 +299,7 @@ fn the_resources_of_a_read_only_task_are_limited() {
 /// A task that a person allowed has a terminal: it cannot type into it, though the terminal is its own.
 #[test]
 fn a_sandboxed_task_cannot_type_into_its_terminal() {
-    let mut range = Range::new(None);
+    let mut range = TargetRange::new(None);
     range.start("everything");
     let work = range.daemon.work();
     fs::write(work.join("escape.targets"), "").unwrap();
@@ -549,7 +551,7 @@ fn on_an_older_kernel_commands_need_approval_instead() {
 
 #[test]
 fn a_shield_only_keeps_a_task_from_other_processes() {
-    let range = Range::new(None);
+    let range = TargetRange::new(None);
     let daemon = &range.daemon;
     daemon.start();
     let pid = range.victim.id();

@@ -6,15 +6,15 @@ use countersign_testkit::TestHome;
 use serde_json::json;
 use std::{collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Stdio};
 
-const DAY: &str = include_str!("../../../policy/tests/gate/data/day.txt");
+const DAY_COMMANDS: &str = include_str!("../../../policy/tests/gate/data/day.txt");
 
 /// Commands whose output differs each time, or that do not end.
-const FLEETING: &[&str] =
+const UNSTABLE_COMMANDS: &[&str] =
     &["rg --json", "date", "uptime", "free", "ps ", "pgrep", "df ", "tail -f", "time ", "TZ=UTC date", "sleep"];
 
 fn commands() -> Vec<String> {
-    let reads = DAY.lines().filter(|l| !l.starts_with("? ") && (!l.starts_with("# ") || l.contains('⏎')));
-    let steady = |text: &String| !FLEETING.iter().any(|f| text.starts_with(f));
+    let reads = DAY_COMMANDS.lines().filter(|l| !l.starts_with("? ") && (!l.starts_with("# ") || l.contains('⏎')));
+    let steady = |text: &String| !UNSTABLE_COMMANDS.iter().any(|f| text.starts_with(f));
     reads.map(|l| l.replace('⏎', "\n")).filter(steady).collect()
 }
 

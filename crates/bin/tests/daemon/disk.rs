@@ -8,9 +8,9 @@ use serde_json::json;
 use std::path::Path;
 
 /// A small file system at a directory, unmounted when dropped.
-struct Small<'a>(&'a Path);
+struct SmallFileSystem<'a>(&'a Path);
 
-impl<'a> Small<'a> {
+impl<'a> SmallFileSystem<'a> {
     /// None, with a message, if this user may not mount.
     fn mount(at: &'a Path, size: &str) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
@@ -24,7 +24,7 @@ impl<'a> Small<'a> {
     }
 }
 
-impl Drop for Small<'_> {
+impl Drop for SmallFileSystem<'_> {
     fn drop(&mut self) {
         let _ = command("umount").arg("-l").arg(self.0).status();
         let _ = std::fs::remove_dir(self.0);
@@ -39,7 +39,7 @@ fn command(program: &str) -> std::process::Command {
 #[test]
 fn f168_a_full_disk_ends_the_task_and_is_reported() {
     let dir = std::env::temp_dir().join(format!("csn-small-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "6m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "6m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
     let task =
@@ -60,7 +60,7 @@ fn f168_a_full_disk_ends_the_task_and_is_reported() {
 #[test]
 fn f168_a_terminal_on_a_full_disk_ends_too() {
     let dir = std::env::temp_dir().join(format!("csn-small-pty-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "6m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "6m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
     let with = json!({"execution_mode": "pty", "limits": {"grace_ms": 200}});
@@ -73,7 +73,7 @@ fn f168_a_terminal_on_a_full_disk_ends_too() {
 #[test]
 fn a_home_that_cannot_be_written_is_explained() {
     let dir = std::env::temp_dir().join(format!("csn-readonly-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "6m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "6m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
     // Without a sandbox: the kernel releases the private directory of a sandboxed task only some time after its end.
@@ -92,7 +92,7 @@ fn a_home_that_cannot_be_written_is_explained() {
 #[test]
 fn a_disk_without_room_for_the_ledger_refuses_and_loses_nothing() {
     let dir = std::env::temp_dir().join(format!("csn-full-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "3m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "3m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
     let before = daemon.ask("echo before");

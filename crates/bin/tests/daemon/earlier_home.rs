@@ -13,13 +13,13 @@ use std::{
 const VERSIONS: [&str; 1] = ["1e5716a"];
 
 /// A home of an earlier version, and what that version reported about it.
-struct Earlier {
+struct EarlierHome {
     daemon: TestHome,
     dir: PathBuf,
     said: Value,
 }
 
-impl Earlier {
+impl EarlierHome {
     /// Unpacks a home without starting a daemon.
     fn unpack(version: &str, home: &str) -> Self {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
@@ -79,13 +79,13 @@ fn differences(place: &str, before: &Value, now: &Value) -> Vec<String> {
     names.iter().flat_map(|name| differences(&format!("{place}.{name}"), &before[name], &now[name])).collect()
 }
 
-fn same(place: &str, before: &Value, now: &Value) {
+fn assert_same(place: &str, before: &Value, now: &Value) {
     assert_eq!(differences(place, before, now), [""; 0]);
 }
 
 /// An approval without what depends on the moment: whether the client still waits (it does not: the daemon was
 /// stopped), and the card, which is made from the directories that exist now.
-fn lasting(approval: &Value) -> Value {
+fn without_momentary_members(approval: &Value) -> Value {
     let mut approval = approval.clone();
     let fields = approval.as_object_mut().unwrap();
     fields.remove("asker");
@@ -96,12 +96,12 @@ fn lasting(approval: &Value) -> Value {
 #[test]
 fn a_home_of_an_earlier_version_reads_as_it_did() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "stopped");
+        let earlier = EarlierHome::up(version, "stopped");
         let said = &earlier.said;
         for (name, task) in earlier.tasks() {
-            same(name, &said["task"][task], &earlier.get(&format!("/tasks/{task}")));
+            assert_same(name, &said["task"][task], &earlier.get(&format!("/tasks/{task}")));
             let shown: Value = serde_json::from_slice(&earlier.csn(&["show", task, "--json"])).unwrap();
-            same(name, &said["show"][task], &shown);
+            assert_same(name, &said["show"][task], &shown);
         }
         // Issue 18: a list shows a task as the task's own page does; earlier lists left out what the journal tells.
         let listed = earlier.get("/tasks?limit=500");
@@ -109,7 +109,7 @@ fn a_home_of_an_earlier_version_reads_as_it_did() {
         for (before, now) in said["tasks"]["tasks"].as_array().unwrap().iter().zip(listed["tasks"].as_array().unwrap())
         {
             let task = before["task_id"].as_str().unwrap();
-            same(task, &said["task"][task], now);
+            assert_same(task, &said["task"][task], now);
         }
         for (name, path) in [
             ("grants", "/grants?limit=500"),
@@ -118,12 +118,16 @@ fn a_home_of_an_earlier_version_reads_as_it_did() {
             ("keys", "/keys"),
             ("receipts", "/receipts?limit=500"),
         ] {
-            same(name, &said[name], &earlier.get(path));
+            assert_same(name, &said[name], &earlier.get(path));
         }
         let approvals = earlier.get("/approvals?all=true&limit=500");
         assert_eq!(approvals["approvals"].as_array().unwrap().len(), said["approval"].as_object().unwrap().len());
         for (id, before) in said["approval"].as_object().unwrap() {
-            same(id, &lasting(before), &lasting(&earlier.get(&format!("/approvals/{id}"))));
+            assert_same(
+                id,
+                &without_momentary_members(before),
+                &without_momentary_members(&earlier.get(&format!("/approvals/{id}"))),
+            );
         }
     }
 }
@@ -131,14 +135,14 @@ fn a_home_of_an_earlier_version_reads_as_it_did() {
 #[test]
 fn earlier_recordings_are_read_and_played_as_before() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "stopped");
+        let earlier = EarlierHome::up(version, "stopped");
         for (task, before) in earlier.said["records"].as_object().unwrap() {
             let mut events = earlier.daemon.client().events(task.parse().unwrap(), None);
             let mut now = Vec::new();
             while let Some(event) = events.next_event().unwrap() {
                 now.push(serde_json::from_str::<Value>(&event.json).unwrap());
             }
-            same(task, before, &json!(now));
+            assert_same(task, before, &json!(now));
         }
         for (task, before) in earlier.said["logs"].as_object().unwrap() {
             // Bytes, one per character.
@@ -148,7 +152,7 @@ fn earlier_recordings_are_read_and_played_as_before() {
         }
         for (task, before) in earlier.said["statements"].as_object().unwrap() {
             let now: Value = serde_json::from_slice(&earlier.csn(&["receipts", "show", task, "--json"])).unwrap();
-            same(task, before, &now);
+            assert_same(task, before, &now);
         }
         let played = earlier.csn(&["replay", "--text", earlier.task("terminal")]);
         assert_eq!(String::from_utf8_lossy(&played), "fixture\nhello fixture\n40 120\n");
@@ -158,7 +162,7 @@ fn earlier_recordings_are_read_and_played_as_before() {
 #[test]
 fn receipts_of_an_earlier_version_verify() {
     for version in VERSIONS {
-        let earlier = Earlier::unpack(version, "stopped");
+        let earlier = EarlierHome::unpack(version, "stopped");
         let holds = |args: &[&str]| assert_eq!(findings(&earlier.daemon, args), [""; 0], "{args:?}");
         // No daemon has opened it yet.
         holds(&[]);
@@ -178,7 +182,7 @@ fn receipts_of_an_earlier_version_verify() {
 #[test]
 fn an_earlier_home_continues_to_work() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "stopped");
+        let earlier = EarlierHome::up(version, "stopped");
         let daemon = &earlier.daemon;
         let last = earlier.said["receipts"]["receipts"][0].clone();
         let task = daemon.ask("echo goes on");
@@ -206,12 +210,12 @@ fn an_earlier_home_continues_to_work() {
 #[test]
 fn an_earlier_home_whose_daemon_was_killed_is_recovered() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "killed");
+        let earlier = EarlierHome::up(version, "killed");
         let running = earlier.task("running");
         let lost = earlier.daemon.sealed(running.parse().unwrap());
         assert!(matches!(lost.outcome(), Some(Outcome::Lost { .. })), "{:?}", lost.outcome());
         for (name, task) in earlier.tasks().filter(|(_, task)| *task != running) {
-            same(name, &earlier.said["task"][task], &earlier.get(&format!("/tasks/{task}")));
+            assert_same(name, &earlier.said["task"][task], &earlier.get(&format!("/tasks/{task}")));
         }
         assert_eq!(findings(&earlier.daemon, &[]), [""; 0]);
     }
@@ -220,7 +224,7 @@ fn an_earlier_home_whose_daemon_was_killed_is_recovered() {
 #[test]
 fn an_earlier_home_gets_its_id_when_a_daemon_opens_it() {
     for version in VERSIONS {
-        let earlier = Earlier::unpack(version, "stopped");
+        let earlier = EarlierHome::unpack(version, "stopped");
         let daemon = &earlier.daemon;
         let report = || -> Value { serde_json::from_slice(&daemon.csn(&["verify", "--json"]).stdout).unwrap() };
         assert_eq!((&report()["ok"], &report()["home_id"]), (&json!(true), &Value::Null), "reading needs none");

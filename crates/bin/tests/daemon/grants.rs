@@ -285,20 +285,20 @@ fn f014_a_denial_carries_a_message_and_the_same_request_is_not_asked_again() {
 }
 
 /// A daemon with one slot, occupied by a task that reads a line.
-fn held() -> (Scene, TaskId) {
+fn daemon_with_one_slot_taken() -> (Scene, TaskId) {
     let s = Scene::configured("[limits]\nrunning = 1\n");
     let holder = s.try_ask("cat", json!({"profile": "full_auto", "args": {"stdin": true}})).unwrap().task_id;
     (s, holder)
 }
 
-fn let_go(s: &Scene, task: TaskId) {
+fn end_reader(s: &Scene, task: TaskId) {
     s.client.stdin(task, &body(json!({"eof": true}))).unwrap();
     s.daemon.settled(task);
 }
 
 #[test]
 fn f015_f170_a_queued_task_whose_grant_is_revoked_does_not_start() {
-    let (s, holder) = held();
+    let (s, holder) = daemon_with_one_slot_taken();
     s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).unwrap();
     let first = s.ask("touch first");
     let second = s.ask("touch second");
@@ -306,7 +306,7 @@ fn f015_f170_a_queued_task_whose_grant_is_revoked_does_not_start() {
     assert!(matches!(&first.ruling, Some(Ruling::Granted { by: DecidedBy::Grants(_), .. })));
     let out = s.daemon.csn(&["grants", "revoke", "touch", "in", s.repo.to_str().unwrap()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let_go(&s, holder);
+    end_reader(&s, holder);
     for task in [first.task_id, second.task_id] {
         assert!(matches!(s.daemon.outcome(task), Outcome::Denied { reason } if reason.as_str() == "grant_revoked"));
         assert!(!s.daemon.task_dir(task).exists(), "no process");
@@ -327,13 +327,13 @@ fn f016_a_path_that_became_a_link_between_question_and_launch_is_refused() {
     assert!(matches!(s.daemon.outcome(card.task_id), Outcome::Denied { reason } if reason.as_str() == "paths_changed"));
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
     // The check also covers a path that changes while the task is queued.
-    let (s, holder) = held();
+    let (s, holder) = daemon_with_one_slot_taken();
     let card = s.card("mkdir sub/new");
     s.answer(&card, Choice::Here);
     assert_eq!(s.client.task(&card.task_id.to_string()).unwrap().status, Status::Queued);
     std::fs::rename(s.path("sub"), s.path("moved")).unwrap();
     symlink(s.daemon.work(), s.path("sub")).unwrap();
-    let_go(&s, holder);
+    end_reader(&s, holder);
     assert!(matches!(s.daemon.outcome(card.task_id), Outcome::Denied { reason } if reason.as_str() == "paths_changed"));
     assert!(!s.daemon.work().join("new").exists());
 }

@@ -39,13 +39,13 @@ fn steps(daemon: &TestHome) -> Vec<ShutdownStep> {
     all[began..].iter().filter_map(|d| if let Decision::Shutdown(s) = d { Some(s.clone()) } else { None }).collect()
 }
 
-const ORDER: [StopStep; 6] =
+const STEP_ORDER: [StopStep; 6] =
     [StopStep::Admission, StopStep::Intakes, StopStep::Tasks, StopStep::Receipts, StopStep::Ledger, StopStep::Surfaces];
 
 /// Every step in its order, each done, with the states around them.
-fn in_order(daemon: &TestHome) {
+fn assert_stopped_in_order(daemon: &TestHome) {
     let steps = steps(daemon);
-    assert_eq!(steps.iter().map(|s| s.step).collect::<Vec<_>>(), ORDER);
+    assert_eq!(steps.iter().map(|s| s.step).collect::<Vec<_>>(), STEP_ORDER);
     assert!(steps.iter().all(|s| s.done && s.took_ms <= s.deadline_ms), "{steps:?}");
     let states: Vec<DaemonState> = daemon_decisions(daemon)
         .iter()
@@ -55,7 +55,7 @@ fn in_order(daemon: &TestHome) {
 }
 
 /// Waits until the daemon reports this state.
-fn until(daemon: &TestHome, wanted: &str) -> Value {
+fn wait_for_state(daemon: &TestHome, wanted: &str) -> Value {
     loop {
         if let Ok(bytes) = daemon.client().call("GET", "/lifecycle", &[], None) {
             let life: Value = serde_json::from_slice(&bytes).unwrap();
@@ -68,7 +68,7 @@ fn until(daemon: &TestHome, wanted: &str) -> Value {
 }
 
 /// Fifty tasks, every fifth of them on a terminal.
-fn fifty(daemon: &TestHome, text: &str, with: &Value) -> Vec<TaskId> {
+fn start_fifty_tasks(daemon: &TestHome, text: &str, with: &Value) -> Vec<TaskId> {
     let one = |n: usize| {
         let mut with = with.clone();
         if n.is_multiple_of(5) {
@@ -82,7 +82,7 @@ fn fifty(daemon: &TestHome, text: &str, with: &Value) -> Vec<TaskId> {
 }
 
 /// Processes that carry the marker of one of these tasks.
-fn left_of(tasks: &[TaskId]) -> Vec<u32> {
+fn processes_of(tasks: &[TaskId]) -> Vec<u32> {
     let markers: Vec<String> = tasks.iter().map(|t| format!("COUNTERSIGN_TASK={t}")).collect();
     let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     let carries = |pid: &u32| {
@@ -95,10 +95,10 @@ fn left_of(tasks: &[TaskId]) -> Vec<u32> {
 #[test]
 fn f186_with_keep_every_task_keeps_running_and_is_adopted() {
     let daemon = TestHome::started(CSN);
-    let tasks = fifty(&daemon, "echo began; until [ -e go ]; do sleep 0.1; done; echo over", &json!({}));
+    let tasks = start_fifty_tasks(&daemon, "echo began; until [ -e go ]; do sleep 0.1; done; echo over", &json!({}));
     signal(daemon.daemon_pid(), Signal::TERM);
     daemon.daemon_ends();
-    in_order(&daemon);
+    assert_stopped_in_order(&daemon);
     assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 kept running");
     daemon.start();
     for task in &tasks {
@@ -119,14 +119,14 @@ fn f186_f187_with_stop_the_steps_run_in_order_and_no_process_is_left() {
     daemon.start();
     // Some ignore signals, and some have moved children out of their group and session (F187).
     let text = "(setsid sleep 1002 &); trap '' TERM HUP; echo began; while :; do sleep 1; done";
-    let tasks = fifty(&daemon, text, &json!({"limits": {"grace_ms": 200}}));
+    let tasks = start_fifty_tasks(&daemon, text, &json!({"limits": {"grace_ms": 200}}));
     // A task that waits for a person keeps waiting.
     let waits = daemon.ask_with("touch x", json!({"profile": "safe"}));
     signal(daemon.daemon_pid(), Signal::TERM);
     daemon.daemon_ends();
-    in_order(&daemon);
+    assert_stopped_in_order(&daemon);
     assert_eq!(steps(&daemon)[2].says.as_ref().unwrap().as_str(), "50 stopped");
-    assert_eq!(left_of(&tasks), [0; 0]);
+    assert_eq!(processes_of(&tasks), [0; 0]);
     // Every task has its receipt, without a later daemon.
     let out = daemon.csn(&["verify", "--json"]);
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -150,11 +150,15 @@ fn a_second_signal_shortens_the_deadlines_and_a_third_ends_immediately() {
     daemon.wait_for_stdout(task, "began");
     let pid = daemon.daemon_pid();
     signal(pid, Signal::TERM);
-    until(&daemon, "draining");
+    wait_for_state(&daemon, "draining");
     signal(pid, Signal::TERM);
     daemon.daemon_ends();
     let went = steps(&daemon);
-    assert_eq!(went.iter().map(|s| s.step).collect::<Vec<_>>(), ORDER, "a step that hangs does not block the others");
+    assert_eq!(
+        went.iter().map(|s| s.step).collect::<Vec<_>>(),
+        STEP_ORDER,
+        "a step that hangs does not block the others"
+    );
     assert!(!went[2].done && went[2].took_ms < went[2].deadline_ms, "{:?}", went[2]);
     assert!(went.iter().filter(|s| s.step != StopStep::Tasks).all(|s| s.done), "{went:?}");
     // The next daemon finds what this one could not wait for.
@@ -162,7 +166,7 @@ fn a_second_signal_shortens_the_deadlines_and_a_third_ends_immediately() {
     assert_eq!(daemon.client().task(&task.to_string()).unwrap().status, Status::Running);
     let pid = daemon.daemon_pid();
     signal(pid, Signal::TERM);
-    until(&daemon, "draining");
+    wait_for_state(&daemon, "draining");
     signal(pid, Signal::TERM);
     signal(pid, Signal::INT);
     daemon.daemon_ends();
@@ -182,10 +186,10 @@ fn a_supervisor_that_does_not_answer_is_ended_with_its_task() {
     let out = daemon.csn(&["down", "--stop-tasks"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     daemon.daemon_ends();
-    in_order(&daemon);
+    assert_stopped_in_order(&daemon);
     assert!(steps(&daemon)[2].says.as_ref().unwrap().as_str().contains("were killed"));
     gone(shim);
-    assert_eq!(left_of(&[task]), [0; 0]);
+    assert_eq!(processes_of(&[task]), [0; 0]);
     daemon.start();
     assert!(matches!(statement(&daemon, task).predicate.outcome, Outcome::Lost { .. }));
 }
@@ -204,14 +208,14 @@ fn a_request_that_arrives_during_shutdown_is_refused() {
     // The daemon has read it once it has answered a later request.
     daemon.client().lifecycle().unwrap();
     let down = daemon.csn_spawn(&["down", "--stop-tasks"]);
-    until(&daemon, "draining");
+    wait_for_state(&daemon, "draining");
     socket.write_all(&body).unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("retry-after"), "{answer}");
     assert!(down.wait_with_output().unwrap().status.success());
     daemon.daemon_ends();
-    in_order(&daemon);
+    assert_stopped_in_order(&daemon);
     assert!(!daemon.work().join("late").exists());
 }
 
@@ -225,7 +229,7 @@ fn a_reader_of_the_ledger_does_not_delay_shutdown() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     daemon.daemon_ends();
     drop(conn);
-    in_order(&daemon);
+    assert_stopped_in_order(&daemon);
 }
 
 #[test]
@@ -238,12 +242,12 @@ fn a_daemon_stopped_during_startup_stops_in_order() {
     // A supervisor that does not answer keeps the next daemon searching for it.
     signal(shim, Signal::STOP);
     let mut up = daemon.csn_spawn(&["up", "--tcp", "127.0.0.1:0"]);
-    let life = until(&daemon, "recovering");
+    let life = wait_for_state(&daemon, "recovering");
     let ready = daemon.client().call("GET", "/readyz", &[], None).unwrap_err();
     assert!(format!("{ready:?}").contains("recovery: not done yet"), "{ready:?}");
     signal(u32::try_from(life["pid"].as_u64().unwrap()).unwrap(), Signal::TERM);
     assert!(up.wait().unwrap().success());
-    in_order(&daemon);
+    assert_stopped_in_order(&daemon);
     signal(shim, Signal::CONT);
     daemon.start();
     assert_eq!(daemon.client().task(&task.to_string()).unwrap().status, Status::Running);
@@ -271,7 +275,7 @@ fn the_service_manager_gets_state_and_watchdog_messages() {
     hear("STOPPING=1");
     hear("STATUS=halted");
     daemon.daemon_ends();
-    in_order(&daemon);
+    assert_stopped_in_order(&daemon);
 }
 
 #[test]

@@ -37,8 +37,8 @@ fn a_dry_run_shows_the_diff_and_writes_nothing() {
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
     assert!(!home(&daemon).join("config/countersign/agents").exists());
     let out = daemon.csn(&["install", "goose", "--dry-run", "--json"]);
-    let told: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!((&told["mode"], &told["files"][0]["action"]), (&json!("mcp"), &json!("created")), "{told}");
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&report["mode"], &report["files"][0]["action"]), (&json!("mcp"), &json!("created")), "{report}");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn bad_arguments_and_bad_files_are_refused() {
 }
 
 /// The check of `csn doctor` for an agent.
-fn told(daemon: &TestHome, agent: &str) -> (bool, String) {
+fn doctor_check(daemon: &TestHome, agent: &str) -> (bool, String) {
     let out = daemon.csn(&["doctor", "--json"]);
     let all: Value = serde_json::from_slice(&out.stdout).unwrap();
     let name = format!("agent {agent}");
@@ -86,10 +86,10 @@ fn doctor_reports_what_is_missing_moved_or_skipped() {
     };
     let file = home(&daemon).join(".cursor/mcp.json");
     manifest("cursor", "mcp", Path::new("/gone/csn"), &file);
-    let (ok, says) = told(&daemon, "cursor");
+    let (ok, says) = doctor_check(&daemon, "cursor");
     assert!(!ok && says.contains("it was installed for /gone/csn") && says.contains("csn install cursor"), "{says}");
     manifest("cursor", "mcp", &csn, &file);
-    let (ok, says) = told(&daemon, "cursor");
+    let (ok, says) = doctor_check(&daemon, "cursor");
     assert!(!ok && says.contains("our entry is gone from") && says.contains(".cursor/mcp.json"), "{says}");
 
     let hooks = home(&daemon).join(".codex/hooks.json");
@@ -98,13 +98,13 @@ fn doctor_reports_what_is_missing_moved_or_skipped() {
     let handler = json!({"type": "command", "command": command, "timeout": 600});
     put(&hooks, &json!({"hooks": {"PreToolUse": [{"matcher": "^Bash$", "hooks": [handler]}]}}).to_string());
     manifest("codex", "hook", &csn, &hooks);
-    let (ok, says) = told(&daemon, "codex");
+    let (ok, says) = doctor_check(&daemon, "codex");
     assert!(!ok && says.contains("skips this hook silently") && says.contains("/hooks"), "{says}");
     put(
         &home(&daemon).join(".codex/config.toml"),
         &format!("[hooks.state.\"{}:pre_tool_use:0:0\"]\ntrusted_hash = \"sha256:00\"\n", hooks.display()),
     );
-    assert!(!told(&daemon, "codex").1.contains("silently"));
+    assert!(!doctor_check(&daemon, "codex").1.contains("silently"));
     put(&home(&daemon).join("config/countersign/agents/goose.json"), "{\"v\": 9}");
     let out = daemon.csn(&["doctor"]);
     assert!(text(&out.stdout).contains("written by a newer csn"), "{}", text(&out.stdout));

@@ -13,9 +13,9 @@ use std::{
 };
 
 /// One example of every rule: the text, and the secrets in it.
-fn plants() -> Vec<(&'static str, String, Vec<String>)> {
+fn planted_secrets() -> Vec<(&'static str, String, Vec<String>)> {
     let seed = u64::from(std::process::id());
-    let mut plants: Vec<(&'static str, String, Vec<String>)> = Vec::new();
+    let mut planted_secrets: Vec<(&'static str, String, Vec<String>)> = Vec::new();
     for (n, rule) in rules().iter().enumerate() {
         // One that the engine finds without context: its own tests cover the rest. Here it must find them wherever
         // they come from.
@@ -26,9 +26,9 @@ fn plants() -> Vec<(&'static str, String, Vec<String>)> {
         };
         let example = all.find(found).unwrap();
         let secrets = example.secrets.into_iter().filter(|s| s.len() >= 12).collect();
-        plants.push((rule.id, example.text, secrets));
+        planted_secrets.push((rule.id, example.text, secrets));
     }
-    plants
+    planted_secrets
 }
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {
@@ -73,12 +73,13 @@ fn forms(secret: &str) -> Vec<Vec<u8>> {
 }
 
 /// What must not occur anywhere.
-struct Hunt(Vec<(&'static str, memchr::memmem::Finder<'static>)>);
+struct SecretSearch(Vec<(&'static str, memchr::memmem::Finder<'static>)>);
 
-impl Hunt {
-    fn new(plants: &[(&'static str, String, Vec<String>)]) -> Self {
-        let forms =
-            plants.iter().flat_map(|(rule, _, secrets)| secrets.iter().flat_map(|s| forms(s)).map(|f| (*rule, f)));
+impl SecretSearch {
+    fn new(planted_secrets: &[(&'static str, String, Vec<String>)]) -> Self {
+        let forms = planted_secrets
+            .iter()
+            .flat_map(|(rule, _, secrets)| secrets.iter().flat_map(|s| forms(s)).map(|f| (*rule, f)));
         Self(forms.map(|(rule, form)| (rule, memchr::memmem::Finder::new(&form).into_owned())).collect())
     }
 
@@ -145,10 +146,10 @@ fn answers(daemon: &TestHome, task: TaskId) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn f155_secrets_that_tasks_print_echo_wrap_or_encode_are_stored_nowhere() {
     let daemon = TestHome::started(CSN);
-    let plants = plants();
-    let hunt = Hunt::new(&plants);
+    let planted_secrets = planted_secrets();
+    let hunt = SecretSearch::new(&planted_secrets);
     let work = daemon.work();
-    let raw: String = plants.iter().map(|(_, text, _)| format!("{text}\n")).collect();
+    let raw: String = planted_secrets.iter().map(|(_, text, _)| format!("{text}\n")).collect();
     let control = std::env::temp_dir().join(format!("csn-plants-{}", std::process::id()));
     std::fs::write(&control, &raw).unwrap();
     let control_path = control.to_str().unwrap().to_owned();
@@ -168,7 +169,7 @@ fn f155_secrets_that_tasks_print_echo_wrap_or_encode_are_stored_nowhere() {
         }
     }
     // In the command, a title and the environment: then the values are known, and their encodings are redacted, too.
-    for (_, text, secrets) in plants.iter().filter(|(_, t, s)| !t.contains('\'') && s.len() == 1).step_by(12) {
+    for (_, text, secrets) in planted_secrets.iter().filter(|(_, t, s)| !t.contains('\'') && s.len() == 1).step_by(12) {
         let secret = &secrets[0];
         let encode = "printf %s \"$PLANT_TOKEN\" | base64 -w 20; python3 -c 'import os,json,urllib.parse; t=os.environ[\"PLANT_TOKEN\"]; print(json.dumps(t), urllib.parse.quote(t), t.encode().hex())'";
         let with = json!({"args": {"env": {"PLANT_TOKEN": secret}}, "title": format!("with {text}"), "rationale": text, "confinement": "shield"});
@@ -179,7 +180,7 @@ fn f155_secrets_that_tasks_print_echo_wrap_or_encode_are_stored_nowhere() {
     }
     std::fs::remove_file(&control).unwrap();
     // A refusal quotes the request.
-    let (refusal, _) = daemon.refused("true", json!({"args": {"cwd": format!("/no/such/{}", plants[0].1)}}));
+    let (refusal, _) = daemon.refused("true", json!({"args": {"cwd": format!("/no/such/{}", planted_secrets[0].1)}}));
     hunt.clean("a refusal", refusal.message.as_bytes());
     let mut read = 0;
     for file in files_below(daemon.home()).into_iter().chain(files_below(&work)) {
@@ -205,7 +206,7 @@ fn f155_secrets_that_tasks_print_echo_wrap_or_encode_are_stored_nowhere() {
         .iter()
         .map(|r| if let RecordContent::Frame(Frame::Redacted { count, .. }) = &r.what { *count } else { 0 })
         .sum();
-    assert!(counted >= plants.len() as u64, "{counted}");
+    assert!(counted >= planted_secrets.len() as u64, "{counted}");
 }
 
 fn stdout(daemon: &TestHome, task: TaskId) -> String {
