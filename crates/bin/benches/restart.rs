@@ -1,6 +1,6 @@
-//! Restart and listing with many finished tasks: time to serving, and a page of the list.
+//! Restart and listing with many finished tasks: time until the daemon serves, and one page of the list.
 //!
-//! The tasks are written into the ledger as the desk would have written them; what is measured is the real daemon.
+//! The tasks are written into the ledger as the desk would have written them; the real daemon is measured.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use countersign_model::{
@@ -81,7 +81,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What the house writes down for a task that does nothing: four decisions, chained, indexed, committed in groups.
+/// What the daemon records for a task that does nothing: four decisions, chained, indexed, committed in groups.
 fn bookkeeping() {
     let dir = TestHome::new(CSN);
     let home = Home::at(dir.home());

@@ -1,10 +1,10 @@
-//! Tries to get out of a confinement: writes, connects, signals, traces, reads keys, makes namespaces, calls the kernel by
-//! other doors. Says `ESCAPED …` for what it could do, and at the end how much it tried.
+//! Tries to escape from a sandbox: writes, connects, signals, traces, reads keys, creates namespaces, uses other system
+//! call tables. Prints `ESCAPED …` for what succeeds, and at the end how much it tried.
 //!
-//! Nothing that it does by itself harms the machine, confined or not: what would is asked for with arguments that make no
-//! sense, and whether it was *refused* is what counts.
+//! It harms no machine, sandboxed or not: dangerous calls get arguments that make no sense, and only whether they were
+//! *refused* counts.
 //!
-//! The tests start it under the names of read-only programs. What to aim at stands in `escape.targets`, beside the program.
+//! The tests start it under the names of read-only programs. `escape.targets`, beside the program, names the targets.
 #![allow(unsafe_code)]
 
 use std::{
@@ -51,7 +51,7 @@ fn main() {
     probe.processes("parent", unsafe { libc::getppid() });
     probe.sockets();
     probe.kernel();
-    probe.other_doors();
+    probe.other_system_call_tables();
     probe.programs(&targets);
     println!("tried {} escaped {}", probe.tried, probe.escaped);
 }
@@ -65,7 +65,7 @@ fn c(path: &Path) -> CString {
     CString::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default()
 }
 
-/// A system call by its number.
+/// Makes a system call by its number.
 fn call(number: libc::c_long, args: &[usize]) -> isize {
     let arg = |n: usize| args.get(n).copied().unwrap_or(0);
     // SAFETY: the callers of this file give pointers to what lives on their stack, or none.
@@ -73,7 +73,7 @@ fn call(number: libc::c_long, args: &[usize]) -> isize {
 }
 
 impl Probe {
-    fn tell(&mut self, what: impl AsRef<str>, done: bool) {
+    fn report(&mut self, what: impl AsRef<str>, done: bool) {
         self.tried += 1;
         if done {
             self.escaped += 1;
@@ -81,18 +81,18 @@ impl Probe {
         }
     }
 
-    /// A call that must not come back well.
+    /// A call that must not succeed.
     fn must_fail(&mut self, what: impl AsRef<str>, number: libc::c_long, args: &[usize]) {
         let got = call(number, args);
-        self.tell(what, got >= 0);
+        self.report(what, got >= 0);
     }
 
-    /// A call with arguments that make no sense: it must be refused before anybody looks at them.
+    /// A call with arguments that make no sense: the kernel must refuse it before it reads them.
     fn must_be_refused(&mut self, what: impl AsRef<str>, number: libc::c_long, args: &[usize]) {
         let got = call(number, args);
         // SAFETY: reads the error of the call before.
         let error = unsafe { *libc::__errno_location() };
-        self.tell(what, got >= 0 || ![libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&error));
+        self.report(what, got >= 0 || ![libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&error));
     }
 
     /// Everything that changes a file or a directory. `victim` is a file in it, `empty` an empty directory.
@@ -106,10 +106,10 @@ impl Probe {
             ("append", libc::O_WRONLY | libc::O_APPEND),
             ("truncate", libc::O_RDONLY | libc::O_TRUNC),
         ] {
-            self.tell(format!("{name}: open to {how}"), open(flags, &victim) >= 0);
+            self.report(format!("{name}: open to {how}"), open(flags, &victim) >= 0);
         }
-        self.tell(format!("{name}: create"), open(libc::O_CREAT | libc::O_RDONLY, &new) >= 0);
-        self.tell(format!("{name}: create unnamed"), open(libc::O_TMPFILE | libc::O_RDWR, directory) >= 0);
+        self.report(format!("{name}: create"), open(libc::O_CREAT | libc::O_RDONLY, &new) >= 0);
+        self.report(format!("{name}: create unnamed"), open(libc::O_TMPFILE | libc::O_RDWR, directory) >= 0);
         let (v, n, d) = (c(&victim), c(&new), c(directory));
         let (v, n, d) = (v.as_ptr() as usize, n.as_ptr() as usize, d.as_ptr() as usize);
         let at = libc::AT_FDCWD as usize;
@@ -142,7 +142,7 @@ impl Probe {
         let args = [attribute as u64, 4u64 << 32];
         self.must_fail(format!("{name}: setxattrat"), 463, &[at, v, 0, attribute, args.as_ptr() as usize, 16]);
         self.must_fail(format!("{name}: removexattr"), libc::SYS_removexattr, &[v, c"user.there".as_ptr() as usize]);
-        // By a descriptor that may only be read.
+        // Through a descriptor that is open for reading only.
         let fd = open(libc::O_RDONLY, &victim);
         if fd >= 0 {
             let fd = fd as usize;
@@ -155,7 +155,7 @@ impl Probe {
             let flags = (&raw mut flags) as usize;
             self.must_fail(format!("{name}: chattr"), libc::SYS_ioctl, &[fd, 0x4008_6602, flags]);
             let own = PathBuf::from(format!("/proc/self/fd/{fd}"));
-            self.tell(format!("{name}: opened again"), open(libc::O_RDWR, &own) >= 0);
+            self.report(format!("{name}: opened again"), open(libc::O_RDWR, &own) >= 0);
         }
         let moved = directory.join("moved");
         let moved = c(&moved);
@@ -167,10 +167,10 @@ impl Probe {
         let empty = c(&directory.join("empty"));
         self.must_fail(format!("{name}: rmdir"), libc::SYS_rmdir, &[empty.as_ptr() as usize]);
         // A program of its own.
-        self.tell(format!("{name}: execute"), runs(&directory.join("program"), &["--who"]).is_some());
+        self.report(format!("{name}: execute"), runs(&directory.join("program"), &["--who"]).is_some());
     }
 
-    /// Reading what holds keys, by its name and by others.
+    /// Reading secrets, by their name and by others.
     fn secrets(&mut self, name: &str, path: &Path) {
         let byte = |path: &Path| fs::File::open(path).and_then(|mut f| std::io::Read::read(&mut f, &mut [0; 1]));
         let mut ways = vec![path.to_owned()];
@@ -185,7 +185,7 @@ impl Probe {
         let _ = std::os::unix::fs::symlink(path, &link);
         ways.push(link);
         for way in ways {
-            self.tell(format!("{name}: read {}", way.display()), byte(&way).is_ok());
+            self.report(format!("{name}: read {}", way.display()), byte(&way).is_ok());
         }
         // By a handle, which needs no path.
         let mut handle = [0u32; 36];
@@ -224,22 +224,22 @@ impl Probe {
         let got = call(libc::SYS_process_vm_readv, &[p, own.as_ptr() as usize, 1, theirs.as_ptr() as usize, 1, 0]);
         // SAFETY: reads the error of the call before.
         let refused = got < 0 && unsafe { *libc::__errno_location() } == libc::EPERM;
-        self.tell(format!("{name}: read its memory"), !refused);
+        self.report(format!("{name}: read its memory"), !refused);
         for file in ["mem", "environ", "maps", "auxv", "syscall", "stack"] {
             let path = format!("/proc/{pid}/{file}");
             let read = fs::File::open(path).and_then(|mut f| std::io::Read::read(&mut f, &mut [0; 1]));
-            self.tell(format!("{name}: /proc/PID/{file}"), read.is_ok_and(|n| n > 0));
+            self.report(format!("{name}: /proc/PID/{file}"), read.is_ok_and(|n| n > 0));
         }
-        // Which numbers are open may be seen; what they are may not.
+        // Which descriptors are open may be seen; what they are may not.
         for dir in ["fd", "map_files", "ns"] {
             let entries = fs::read_dir(format!("/proc/{pid}/{dir}")).into_iter().flatten().flatten();
             let told = entries.into_iter().any(|e| fs::read_link(e.path()).is_ok());
-            self.tell(format!("{name}: /proc/PID/{dir}"), told);
+            self.report(format!("{name}: /proc/PID/{dir}"), told);
         }
         for link in ["exe", "cwd", "root"] {
-            self.tell(format!("{name}: /proc/PID/{link}"), fs::read_link(format!("/proc/{pid}/{link}")).is_ok());
+            self.report(format!("{name}: /proc/PID/{link}"), fs::read_link(format!("/proc/{pid}/{link}")).is_ok());
         }
-        // What it has already.
+        // A descriptor that it already has.
         let mut limits = [0u64; 2];
         let (core, at) = (libc::RLIMIT_CORE as usize, (&raw mut limits) as usize);
         call(libc::SYS_prlimit64, &[p, core, 0, at]);
@@ -257,7 +257,7 @@ impl Probe {
         self.must_fail(format!("{name}: compare with it"), libc::SYS_kcmp, &[me, p, 0, 0, 0]);
         for file in ["oom_score_adj", "comm", "coredump_filter"] {
             let wrote = fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/{file}"));
-            self.tell(format!("{name}: write /proc/PID/{file}"), wrote.is_ok());
+            self.report(format!("{name}: write /proc/PID/{file}"), wrote.is_ok());
         }
     }
 
@@ -265,7 +265,7 @@ impl Probe {
         for family in 1..46usize {
             for kind in [1usize, 2, 3, 5] {
                 let fd = call(libc::SYS_socket, &[family, kind, 0]);
-                self.tell(format!("socket of family {family}, kind {kind}"), fd >= 0);
+                self.report(format!("socket of family {family}, kind {kind}"), fd >= 0);
             }
             if family != libc::AF_UNIX as usize {
                 let mut pair = [0i32; 2];
@@ -282,7 +282,7 @@ impl Probe {
                 &[1, kind, 0, at],
             );
         }
-        // A pair of its own leads nowhere, whatever it is told.
+        // A socket pair of its own leads nowhere, whatever address it gets.
         if call(libc::SYS_socketpair, &[1, 1, 0, at]) == 0 {
             let address = [1u8, 0, b'/', b'x', 0];
             let (fd, address) = (pair[0] as usize, address.as_ptr() as usize);
@@ -315,21 +315,21 @@ impl Probe {
                 libc::waitpid(pid, &mut status, 0);
                 libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7
             };
-            self.tell(format!("unshare {flag:#x}"), done);
+            self.report(format!("unshare {flag:#x}"), done);
         }
-        // SAFETY: in a child that ends at once.
+        // SAFETY: in a child that ends immediately.
         unsafe {
             let pid = libc::syscall(libc::SYS_clone, 0x1000_0000 | libc::SIGCHLD, 0, 0, 0, 0);
             if pid == 0 {
                 libc::_exit(0);
             }
-            self.tell("clone into a new user namespace", pid > 0);
+            self.report("clone into a new user namespace", pid > 0);
             let args = [0x1000_0000u64, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0];
             let pid = libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args));
             if pid == 0 {
                 libc::_exit(0);
             }
-            self.tell("clone3 into a new user namespace", pid > 0);
+            self.report("clone3 into a new user namespace", pid > 0);
         }
         if let Ok(fd) = fs::File::open("/proc/self/ns/uts") {
             self.must_fail("setns", libc::SYS_setns, &[std::os::fd::AsRawFd::as_raw_fd(&fd) as usize, 0]);
@@ -361,12 +361,12 @@ impl Probe {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(|v| v.trim().to_owned());
         for name in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"] {
-            self.tell(
+            self.report(
                 format!("has capabilities, {name}"),
                 field(name).is_none_or(|v| !v.trim_start_matches('0').is_empty()),
             );
         }
-        self.tell("may gain new rights", field("NoNewPrivs:").as_deref() != Some("1"));
+        self.report("may gain new rights", field("NoNewPrivs:").as_deref() != Some("1"));
         for fd in 0..3usize {
             self.must_fail(format!("type into {fd}"), libc::SYS_ioctl, &[fd, libc::TIOCSTI as usize, text]);
             // SAFETY: the kernel looks at 32 bits of a request only.
@@ -374,15 +374,15 @@ impl Probe {
         }
     }
 
-    /// The same calls by other numbers.
-    fn other_doors(&mut self) {
+    /// System calls by the numbers of other tables.
+    fn other_system_call_tables(&mut self) {
         const X32: libc::c_long = 0x4000_0000;
         self.must_fail("socket by x32", X32 | libc::SYS_socket, &[libc::AF_INET as usize, 2, 0]);
         let path = c(&std::env::temp_dir());
         self.must_fail("chmod by x32", X32 | libc::SYS_chmod, &[path.as_ptr() as usize, 0o700]);
         #[cfg(target_arch = "x86_64")]
         {
-            // socket is 359 there, getpid 20; a kernel that has no such door ends the child.
+            // socket is 359 there, getpid 20; a kernel without this table ends the child.
             let in_child = |number: i32, a: i32, b: i32| {
                 // SAFETY: a child that makes one call and ends; rbx is put back.
                 unsafe {
@@ -402,74 +402,74 @@ impl Probe {
                 }
             };
             let (of_socket, of_pid) = (in_child(359, libc::AF_INET, 2), in_child(20, 0, 0));
-            self.tell("socket by int 0x80", of_socket);
-            self.tell("getpid by int 0x80", of_pid);
+            self.report("socket by int 0x80", of_socket);
+            self.report("getpid by int 0x80", of_pid);
         }
     }
 
-    /// Programs that give rights, and programs of one's own.
+    /// Programs that give privileges, and programs of its own.
     fn programs(&mut self, targets: &HashMap<&str, &str>) {
         if let Some(program) = targets.get("setuid") {
-            self.tell("rights from a setuid program", runs(Path::new(program), &["--who"]) == Some(7));
+            self.report("rights from a setuid program", runs(Path::new(program), &["--who"]) == Some(7));
         }
         let own = std::env::temp_dir().join("own-program");
         if fs::copy("/proc/self/exe", &own).is_ok() {
-            self.tell("a program that it has written", runs(&own, &["--who"]).is_some());
+            self.report("a program that it has written", runs(&own, &["--who"]).is_some());
         }
     }
 }
 
-/// Starts a program and gives how it ended; none when it could not be started.
+/// Starts a program and returns how it ended; none if it could not be started.
 #[expect(clippy::disallowed_methods, reason = "whether it can be started is the question")]
 fn runs(program: &Path, args: &[&str]) -> Option<i32> {
     std::process::Command::new(program).args(args).status().ok().and_then(|s| s.code())
 }
 
-/// Processes without end, which wait. Says how many there could be.
+/// Starts waiting processes without end and prints how many it could start.
 fn forks() {
-    let mut made = 0;
+    let mut started = 0;
     for _ in 0..10_000 {
         // SAFETY: the child only waits.
-        match unsafe { libc::fork() } {
+        let child = unsafe { libc::fork() };
+        match child {
             0 => loop {
                 // SAFETY: waits for a signal.
                 unsafe { libc::pause() };
             },
             -1 => break,
-            _ => made += 1,
+            _ => started += 1,
         }
     }
-    println!("made {made}");
+    println!("made {started}");
     let _ = std::io::stdout().flush();
     // SAFETY: waits for a signal.
     unsafe { libc::pause() };
 }
 
-/// Memory without end: in this process, and then in many.
+/// Allocates memory without end: in this process, and then in many.
 fn memory() {
-    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut blocks: Vec<Vec<u8>> = Vec::new();
     let page = vec![1u8; 1 << 20];
     loop {
         let mut block: Vec<u8> = Vec::new();
         if block.try_reserve_exact(64 << 20).is_err() {
-            // SAFETY: the child goes on as if it had nothing yet.
-            match unsafe { libc::fork() } {
-                0 => {
-                    kept.clear();
-                    continue;
-                }
-                _ => loop {
-                    // SAFETY: waits for a signal.
-                    unsafe { libc::pause() };
-                },
+            // SAFETY: the child continues as if it had allocated nothing yet.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                blocks.clear();
+                continue;
+            }
+            loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
             }
         }
         (0..64).for_each(|_| block.extend_from_slice(&page));
-        kept.push(block);
+        blocks.push(block);
     }
 }
 
-/// More than anybody keeps.
+/// Prints more than is ever stored.
 fn output() {
     let block = vec![b'x'; 1 << 20];
     let mut out = std::io::stdout().lock();
@@ -480,7 +480,7 @@ fn output() {
     }
 }
 
-/// One file that grows for ever.
+/// Writes one file that grows without end.
 fn disk() {
     let block = vec![b'x'; 1 << 20];
     let Ok(mut file) = fs::File::create(std::env::temp_dir().join("large")) else { return };
@@ -491,7 +491,7 @@ fn disk() {
     println!("wrote {wrote}");
 }
 
-/// Files without end, none of them large.
+/// Writes small files without end.
 fn files() {
     let block = vec![b'x'; 64 << 20];
     for n in 0..200 {
@@ -511,7 +511,7 @@ fn threads() {
     std::thread::park();
 }
 
-/// Children that have ended, and that nobody takes away.
+/// Starts children that end and are never reaped.
 fn zombies() {
     for _ in 0..2_000 {
         // SAFETY: the child ends at once.
@@ -523,7 +523,7 @@ fn zombies() {
     std::thread::park();
 }
 
-/// Leaves what is hard to remove.
+/// Leaves directories that are hard to remove.
 fn closed() {
     let mut at = std::env::temp_dir();
     let _ = fs::create_dir_all(at.join("open"));

@@ -1,4 +1,4 @@
-//! `csn`: picks the daemon or the terminal surfaces. No logic lives here.
+//! `csn`: starts the daemon or the command line. It holds no logic.
 
 use countersign_cli::NextProgram;
 use countersign_daemon::{HomeError, Start};

@@ -1,4 +1,4 @@
-//! `csn-shim`: the supervisor of one task. Started by the daemon; not for people.
+//! `csn-shim`: the supervisor of one task. The daemon starts it; people do not.
 
 use std::process::ExitCode;
 

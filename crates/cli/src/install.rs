@@ -1,4 +1,4 @@
-//! `install`: puts an agent's commands through Countersign, and tells a person or a program how that went.
+//! `install`: routes an agent's commands through Countersign and reports the result, to a person or as JSON.
 
 use crate::{UsageError, args::InstallArgs, say, target_home::TargetHome};
 use countersign_install::{InstallError, InstallOptions, Installation, ProofReport, ProofResult};
@@ -12,102 +12,112 @@ use std::{
 
 pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<ExitCode> {
     if !args.dry_run {
-        by_a_person()?;
+        ensure_asked_by_person()?;
     }
     let InstallArgs { agent, mode, scope, witness, dry_run, uninstall, json: as_json } = *args;
     let options = InstallOptions { agent, mode, scope, witness };
-    let prepared = if uninstall { Installation::prepare_removal(&options) } else { Installation::prepare(&options) };
-    let prepared = prepared.map_err(usage)?;
-    let mut told = InstallOutput { as_json, object: json!({"v": 1, "agent": prepared.agent()}) };
-    told.set("scope", json!(prepared.scope()));
-    told.set("dry_run", json!(dry_run));
+    let plan = if uninstall { Installation::prepare_removal(&options) } else { Installation::prepare(&options) };
+    let plan = plan.map_err(into_usage_error)?;
+    let mut output = InstallOutput { as_json, object: json!({"v": 1, "agent": plan.agent()}) };
+    output.set("scope", json!(plan.scope()));
+    output.set("dry_run", json!(dry_run));
     if !uninstall {
-        told.set("mode", json!(prepared.mode()));
-        told.version(&prepared);
+        output.set("mode", json!(plan.mode()));
+        output.add_version(&plan);
     }
-    told.files(&prepared)?;
+    output.add_files(&plan)?;
     let code = if dry_run {
-        told.say("dry run: nothing was written");
+        output.say("dry run: nothing was written");
         ExitCode::SUCCESS
     } else if uninstall {
-        take_out(&prepared, &mut told)?
+        uninstall_plan(&plan, &mut output)?
     } else {
-        put_in(&prepared, &mut told)?
+        install_plan(&plan, &mut output)?
     };
-    told.finish()?;
+    output.finish()?;
     Ok(code)
 }
 
-/// What an agent does not have cannot be meant.
-fn usage(error: InstallError) -> anyhow::Error {
+/// Asking for something that the agent does not support is a usage error.
+fn into_usage_error(error: InstallError) -> anyhow::Error {
     match error {
         InstallError::Unsupported(why) => UsageError(why.to_string()).into(),
         other => other.into(),
     }
 }
 
-/// What decides about agents is not theirs to put in or take out; and what is a user's is not left to root.
-fn by_a_person() -> anyhow::Result<()> {
-    // Whom the house takes us for; while it is down, whom it took us for.
+/// Refuses an agent or a task that would change its own control, and root, who would own a user's files.
+fn ensure_asked_by_person() -> anyhow::Result<()> {
+    // The daemon knows whether the caller is an agent; without a daemon its records in the home tell.
     let TargetHome { home, client, .. } = TargetHome::find()?;
-    let agents = match client.lifecycle() {
+    let is_agent = match client.lifecycle() {
         Ok(life) => life.you == CredentialKind::Agent,
         Err(_) => below_an_agent(&home),
     };
-    if agents {
-        anyhow::bail!("an agent does not change what it goes through: a person does, in a terminal of their own");
+    if is_agent {
+        anyhow::bail!("an agent may not change how Countersign controls it: run this in your own terminal");
     }
     if std::env::var_os(countersign_model::MARKER).is_some() {
-        anyhow::bail!("a task does not change what agents go through: a person does, in a terminal of their own");
+        anyhow::bail!("a task may not change how Countersign controls agents: run this in your own terminal");
     }
     if rustix::process::geteuid().is_root() && std::env::var_os("SUDO_USER").is_some() {
-        return Err(UsageError("an agent is set up as the user who runs it, without sudo".to_owned()).into());
+        return Err(
+            UsageError("install an agent as the user who runs it: repeat the command without sudo".to_owned()).into()
+        );
     }
     Ok(())
 }
 
-fn put_in(prepared: &Installation, told: &mut InstallOutput) -> anyhow::Result<ExitCode> {
-    let changed = prepared.write()?;
+fn install_plan(plan: &Installation, output: &mut InstallOutput) -> anyhow::Result<ExitCode> {
+    let changed = plan.write()?;
     if !changed {
-        told.say("already installed: nothing to change");
+        output.say("already installed; nothing was changed");
     }
-    told.set("changed", json!(changed));
-    // A person is here to start the daemon; those who will need it may not. If it cannot be, the proof says so.
+    output.set("changed", json!(changed));
+    // The agent may not start the daemon later, so start it now. If that fails, the proof reports it.
     let _ = crate::target_home::reach();
-    let ProofReport { proofs, undone } = prepared.prove(changed);
-    told.set("proof", proofs.iter().map(|p| json!({"ok": p.is_ok(), "says": either(p)})).collect());
+    let ProofReport { proofs, undone } = plan.prove(changed);
+    output.set("proof", proofs.iter().map(|p| json!({"ok": p.is_ok(), "says": proof_text(p)})).collect());
     if proofs.iter().all(Result::is_ok) {
-        proofs.iter().for_each(|p| told.say(&format!("proved: {}", either(p))));
-        let next = prepared.next_steps();
-        next.iter().for_each(|line| told.say(line));
-        told.set("next", json!(next));
+        for proof in &proofs {
+            output.say(&format!("proved: {}", proof_text(proof)));
+        }
+        let next = plan.next_steps();
+        for line in &next {
+            output.say(line);
+        }
+        output.set("next", json!(next));
         return Ok(ExitCode::SUCCESS);
     }
-    proofs.iter().filter(|p| p.is_err()).for_each(|p| told.say(&format!("not proved: {}", either(p))));
-    told.set("undone", json!(changed));
+    for proof in proofs.iter().filter(|proof| proof.is_err()) {
+        output.say(&format!("not proved: {}", proof_text(proof)));
+    }
+    output.set("undone", json!(changed));
     if let Some(undone) = undone {
         undone?;
-        told.say("everything that was written has been taken back; `csn doctor` may say what is wrong");
+        output.say("every change was undone; to find the cause: csn doctor");
     }
     Ok(ExitCode::FAILURE)
 }
 
-fn take_out(prepared: &Installation, told: &mut InstallOutput) -> anyhow::Result<ExitCode> {
-    let changed = prepared.remove()?;
-    told.set("changed", json!(changed));
-    told.say(if changed { "taken out" } else { "nothing is installed" });
-    prepared.notes().iter().for_each(|note| told.say(note));
+fn uninstall_plan(plan: &Installation, output: &mut InstallOutput) -> anyhow::Result<ExitCode> {
+    let changed = plan.remove()?;
+    output.set("changed", json!(changed));
+    output.say(if changed { "uninstalled" } else { "not installed; nothing was changed" });
+    for note in plan.notes() {
+        output.say(note);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn either(proved: &ProofResult) -> String {
-    match proved {
-        Ok(says) => says.clone(),
+fn proof_text(proof: &ProofResult) -> String {
+    match proof {
+        Ok(text) => text.clone(),
         Err(why) => why.to_string(),
     }
 }
 
-/// What is told, to a person as it comes or to a program at the end.
+/// The report: lines for a person immediately, or one JSON object at the end.
 struct InstallOutput {
     as_json: bool,
     object: Value,
@@ -124,17 +134,17 @@ impl InstallOutput {
         }
     }
 
-    fn version(&mut self, prepared: &Installation) {
-        let (program, version) = (prepared.program(), prepared.version());
+    fn add_version(&mut self, plan: &Installation) {
+        let (program, version) = (plan.program(), plan.version());
         match &version {
             Some(version) => self.say(&format!("{program}: {version}")),
-            None => self.say(&format!("{program} was not found; it will find its configuration when it is there")),
+            None => self.say(&format!("{program} was not found; once it is installed it will use this configuration")),
         }
         self.set("version", json!(version));
     }
 
-    fn files(&mut self, prepared: &Installation) -> io::Result<()> {
-        let files = prepared.file_changes();
+    fn add_files(&mut self, plan: &Installation) -> io::Result<()> {
+        let files = plan.file_changes();
         if !self.as_json {
             let mut out = io::stdout().lock();
             files.iter().try_for_each(|file| out.write_all(file.diff.as_bytes()))?;

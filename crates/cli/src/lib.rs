@@ -1,4 +1,4 @@
-//! Terminal surfaces. They translate between a person and the client; they decide and remember nothing.
+//! The command line of Countersign. It translates between a person and the client; it decides nothing and stores nothing.
 
 mod args;
 mod examples;
@@ -22,26 +22,27 @@ use verbs::{
     verify, wait,
 };
 
-/// What `main` should do next.
+/// What the program does after the command line was handled.
 pub enum NextProgram {
     Exit(ExitCode),
     /// Become the daemon.
     Serve {
         detached: bool,
-        /// For every user of the machine.
+        /// Serve every user of the machine (the system service).
         machine: bool,
-        /// Where to listen on loopback, when not where everybody does.
+        /// Where to listen on loopback, if not at the default address.
         tcp: Option<String>,
     },
 }
 
-/// The exit codes that are ours.
+/// The exit codes that `csn` itself uses; all others come from tasks.
 pub(crate) mod exit {
     pub(crate) const USAGE: u8 = 2;
-    /// Waiting for an approval, and told not to.
+    /// The task waits for an approval and `--no-wait` was given.
     pub(crate) const PENDING: u8 = 75;
+    /// `csn` itself failed.
     pub(crate) const OURS: u8 = 125;
-    /// Nobody reads our output any more, as a shell would say it.
+    /// The reader closed our output: 128 + SIGPIPE, as a shell reports it.
     pub(crate) const PIPE: u8 = 141;
 }
 
@@ -52,10 +53,11 @@ pub fn main() -> NextProgram {
         Err(_) => return NextProgram::Exit(usage::report_parse_error()),
     };
     if let Command::Up { detach: false, detached, tcp, system } = &cli.command
-        && (*detached || *system || !target_home::serves())
+        && (*detached || *system || !target_home::is_served())
     {
-        if let Err(e) =
-            countersign_store::Home::locate().map_err(Into::into).and_then(|home| target_home::by_a_person(&home))
+        if let Err(e) = countersign_store::Home::locate()
+            .map_err(Into::into)
+            .and_then(|home| target_home::ensure_started_by_person(&home))
         {
             return NextProgram::Exit(fail(&e));
         }
@@ -124,22 +126,22 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// The same for programs: whoever asked for JSON gets the reason as JSON too.
-fn tell_in_json(error: &anyhow::Error) {
+/// Prints an error as JSON, for a caller that asked for JSON.
+fn print_error_json(error: &anyhow::Error) {
     use std::io::Write as _;
-    let told = match error.downcast_ref::<ClientError>() {
+    let object = match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(TaskRefusal { refusal, task })) => {
             serde_json::json!({"v": 1, "error": refusal, "task_id": task})
         }
         _ => serde_json::json!({"v": 1, "error": {"message": format!("{error:#}")}}),
     };
-    let _ = writeln!(std::io::stdout(), "{told}");
+    let _ = writeln!(std::io::stdout(), "{object}");
 }
 
-/// Says what went wrong and what to do about it.
+/// Prints what went wrong and what to do next, and returns the exit code.
 fn fail(error: &anyhow::Error) -> ExitCode {
     if std::env::args_os().skip(1).take_while(|a| a != "--").any(|a| a == "--json") {
-        tell_in_json(error);
+        print_error_json(error);
     }
     let refused = match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(TaskRefusal { refusal, task })) => Some((refusal, *task)),
@@ -160,7 +162,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
             if let Some(e) = error.downcast_ref::<std::io::Error>()
                 && e.kind() == std::io::ErrorKind::BrokenPipe
             {
-                // Whoever read our output has seen enough.
+                // The reader closed our output: it has read enough.
                 return ExitCode::SUCCESS;
             }
             let Some(UsageError(message)) = error.downcast_ref() else {
@@ -176,7 +178,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Chatter goes to stderr; a closed stderr is nobody listening, not an error.
+/// Prints a line for a person on standard error. A closed standard error is not an error.
 pub(crate) fn say(line: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -1,4 +1,4 @@
-//! Reaching a house, and starting one if there is none.
+//! Finds the daemon that this user's commands go to, and starts the user's own daemon if it does not run.
 
 use crate::{say, verbs::service};
 use anyhow::{Context as _, bail};
@@ -7,41 +7,41 @@ use countersign_model::{api::Lifecycle, is_base_variable};
 use countersign_store::{Home, MACHINE_HOME, below_an_agent};
 use std::{io::ErrorKind, thread, time::Duration};
 
-/// How long another starter is waited for.
-const PATIENCE: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(50);
-/// How many daemons in a row may end as soon as they serve, before that is an error.
+/// How many attempts are made to reach a daemon that another process starts, and the pause between two of them.
+const MAX_ATTEMPTS: u32 = 100;
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// How many daemons in a row may end just after they started before that is an error.
 const MAX_STARTS: u32 = 5;
 
-/// Variables of ours that a daemon needs; everything else that it gets is the base.
-fn base_env() -> Vec<(String, String)> {
+/// The environment of a daemon: the base variables of tasks, and those of Countersign.
+fn daemon_environment() -> Vec<(String, String)> {
     let wanted = |name: &str| (is_base_variable(name) && name != "TERM") || name.starts_with("COUNTERSIGN_");
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     vars.filter(|(name, _)| wanted(name)).collect()
 }
 
-/// The house that is meant: the user's own, or one that others keep.
+/// The home that this user's commands go to: the user's own, or the one of the system service.
 pub(crate) struct TargetHome {
     pub(crate) home: Home,
     pub(crate) client: Client,
-    /// It may be started by this user, and its files are theirs.
+    /// The user may start its daemon and owns its files.
     pub(crate) own: bool,
 }
 
 impl TargetHome {
     pub(crate) fn find() -> anyhow::Result<Self> {
-        let Some(door) = Home::door_of_others() else {
+        let Some(socket) = Home::door_of_others() else {
             let home = Home::locate()?;
             return Ok(Self { client: Client::new(home.socket()), home, own: true });
         };
-        let client = Client::new(door);
-        // What it says of itself; while it is down, what it would be.
+        let client = Client::new(socket);
+        // A daemon that does not answer has the default home.
         let home = client.lifecycle().map_or_else(|_| MACHINE_HOME.into(), |life| life.home);
         Ok(Self { client, home: Home::at(home), own: false })
     }
 }
 
-/// The house that is meant. One's own is started if it does not run, but never from inside a task.
+/// Connects to the daemon. Starts the user's own daemon if it does not run, but never from inside a task.
 pub(crate) fn reach() -> anyhow::Result<Client> {
     let TargetHome { home, client, own } = TargetHome::find()?;
     match client.lifecycle() {
@@ -50,9 +50,9 @@ pub(crate) fn reach() -> anyhow::Result<Client> {
             return Ok(client);
         }
         Err(e) if !own => {
-            return Err(e).context("the house of this machine does not answer (csn service status --system)");
+            return Err(e).context("the system service does not answer; see: csn service status --system");
         }
-        // A daemon that is just dying may still have taken the call.
+        // A daemon that is just ending may still have accepted the call.
         Err(e) if e.is_daemon_gone() => {}
         Err(e) => return Err(e.into()),
     }
@@ -60,60 +60,71 @@ pub(crate) fn reach() -> anyhow::Result<Client> {
         start(&home)?;
         match client.lifecycle() {
             Ok(life) => {
-                say_reading_only(&life);
-                if let Some(why) = life.degraded {
-                    say(&format!("csn: degraded, only reading is allowed: {why}"));
-                }
+                say_restrictions(&life);
                 return Ok(client);
             }
-            // It was killed as soon as it served.
+            // It was killed just after it started.
             Err(e) if e.is_daemon_gone() => {}
             Err(e) => return Err(e.into()),
         }
     }
-    bail!("the daemon ended {MAX_STARTS} times just after it had started: see {}", home.log().display())
+    bail!("the daemon ended {MAX_STARTS} times just after it started; its log says why: {}", home.log().display())
 }
 
-/// Reaches the daemon again after a connection broke. A machine's daemon is started by its service manager: that is
-/// waited for.
+/// Reaches the daemon again after a connection broke. The service manager restarts the system service, so this only
+/// waits for it.
 pub(crate) fn reach_again() -> anyhow::Result<()> {
     let TargetHome { client, own, .. } = TargetHome::find()?;
     if own {
         return reach().map(drop);
     }
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_ATTEMPTS {
         match client.lifecycle() {
             Ok(_) => return Ok(()),
-            Err(e) if e.is_daemon_gone() => thread::sleep(PAUSE),
+            Err(e) if e.is_daemon_gone() => thread::sleep(RETRY_PAUSE),
             Err(e) => return Err(e.into()),
         }
     }
-    bail!("the daemon of this machine did not come back (csn service status --system)")
+    bail!("the system service did not come back; see: csn service status --system")
 }
 
-/// Whoever reads from what was salvaged must know that it is not all.
-pub(crate) fn say_reading_only(life: &Lifecycle) {
+/// Warns that the daemon serves a damaged ledger: what it shows may be incomplete.
+fn say_reading_only(life: &Lifecycle) {
     if let Some(why) = &life.reading_only {
-        say(&format!("csn: reading only, nothing runs: {why}"));
+        say(&format!("csn: the daemon only reads, no task can start: {why}"));
     }
 }
 
-/// Nothing that a task or an agent has started starts a house: it would be one with a configuration of theirs.
-pub(crate) fn by_a_person(home: &Home) -> anyhow::Result<()> {
-    let whose = match std::env::var_os(countersign_model::MARKER).is_some() {
-        true => "a task",
-        false if below_an_agent(home) => "an agent",
-        false => return Ok(()),
-    };
-    bail!("no house serves {}, and {whose} does not start one: run `csn up --detach` outside", home.path().display())
+/// Warns about everything that restricts what the daemon allows.
+pub(crate) fn say_restrictions(life: &Lifecycle) {
+    say_reading_only(life);
+    if let Some(why) = &life.degraded {
+        say(&format!("csn: only commands that read can run, because config.toml cannot be used: {why}"));
+        say("     to check it after a correction: csn doctor");
+    }
 }
 
-/// Starts a daemon and waits until it serves. Where another holds the house, that one is starting or just dying:
-/// either it serves in a moment, or the house is free in a moment.
+/// Refuses to start a daemon from inside a task or an agent: that daemon would use a configuration of theirs.
+pub(crate) fn ensure_started_by_person(home: &Home) -> anyhow::Result<()> {
+    let starter = if std::env::var_os(countersign_model::MARKER).is_some() {
+        "a task"
+    } else if below_an_agent(home) {
+        "an agent"
+    } else {
+        return Ok(());
+    };
+    bail!(
+        "no daemon serves {}, and {starter} may not start one: run `csn up --detach` in your own terminal",
+        home.path().display()
+    )
+}
+
+/// Starts a daemon and waits until it serves. If another process holds the home, that one is starting or ending: soon
+/// either it serves or the home is free.
 pub(crate) fn start(home: &Home) -> anyhow::Result<()> {
-    by_a_person(home)?;
+    ensure_started_by_person(home)?;
     let client = Client::new(home.socket());
-    // Where there is a service for it, that is who starts it.
+    // If the user has installed the service, systemd starts the daemon.
     let unit = service::user_unit_path().is_ok_and(|path| path.exists());
     if unit
         && countersign_spawn::run_service_manager("systemctl", &["--user", "start", service::UNIT])
@@ -122,24 +133,28 @@ pub(crate) fn start(home: &Home) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut last = None;
-    for _ in 0..PATIENCE {
-        match countersign_spawn::start_daemon(&base_env()) {
+    for _ in 0..MAX_ATTEMPTS {
+        match countersign_spawn::start_daemon(&daemon_environment()) {
             Ok(_) => return Ok(()),
             Err(e) if matches!(e.kind(), ErrorKind::ResourceBusy | ErrorKind::Interrupted) => last = Some(e),
-            Err(e) => return Err(e).context("the house could not be started"),
+            Err(e) => return Err(e).with_context(|| start_failed(home)),
         }
         if client.lifecycle().is_ok() {
             return Ok(());
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_PAUSE);
     }
     match last {
-        Some(e) => Err(e).context("another daemon holds this house and does not answer"),
-        None => bail!("the house could not be started"),
+        Some(e) => Err(e).context("another daemon holds this home and does not answer; see: csn doctor"),
+        None => bail!(start_failed(home)),
     }
 }
 
-/// Whether a house serves already.
-pub(crate) fn serves() -> bool {
-    TargetHome::find().is_ok_and(|place| place.client.lifecycle().is_ok())
+fn start_failed(home: &Home) -> String {
+    format!("the daemon could not be started; its log may say why: {}", home.log().display())
+}
+
+/// Whether a daemon already serves the home.
+pub(crate) fn is_served() -> bool {
+    TargetHome::find().is_ok_and(|target| target.client.lifecycle().is_ok())
 }

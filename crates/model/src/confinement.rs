@@ -28,6 +28,16 @@ impl Confinement {
             Self::ReadOnly => "read_only",
         }
     }
+
+    /// The confinement in the words that people read. Machine output keeps [`Self::as_str`].
+    #[must_use]
+    pub fn for_people(self) -> &'static str {
+        match self {
+            Self::None | Self::Shield => "not sandboxed",
+            Self::Workspace => "sandboxed (workspace)",
+            Self::ReadOnly => "sandboxed (read-only)",
+        }
+    }
 }
 
 /// What a kernel can enforce.

@@ -1,10 +1,10 @@
-//! `csn run` and a daemon that dies under it: the command runs once, and its exit code comes back.
+//! `csn run` while the daemon dies: the command runs once, and `csn run` exits with its code.
 
 use crate::{CSN, tree::kill};
 use countersign_testkit::TestHome;
 use std::process::{Child, Output};
 
-/// Leaves a mark for every time that it runs, and ends with a code that nothing else here ends with.
+/// Leaves a mark each time it runs, and exits with a code that nothing else here uses.
 const COMMAND: &str = "echo ran >> marks; echo out; exit 7";
 
 fn csn_run(daemon: &TestHome, more: &[&str]) -> Child {
@@ -15,7 +15,7 @@ fn marks(daemon: &TestHome) -> usize {
     std::fs::read_to_string(daemon.work().join("marks")).unwrap_or_default().lines().count()
 }
 
-/// What must hold of a run, whatever became of the daemon meanwhile.
+/// Checks a run, whatever happened to the daemon meanwhile.
 fn check(daemon: &TestHome, run: Child, before: usize, moment: &str) {
     let Output { status, stdout, stderr } = run.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&stderr);
@@ -32,7 +32,7 @@ fn a_run_survives_the_daemon_at_every_named_point() {
         let daemon = daemon.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
         daemon.start();
         std::fs::write(&file, point).unwrap();
-        // The daemon that `csn run` starts then knows nothing of the file.
+        // The daemon that `csn run` starts then does not know the file.
         let run = csn_run(&daemon, &["--raw"]);
         daemon.daemon_ends();
         check(&daemon, run, 0, point);
@@ -40,7 +40,7 @@ fn a_run_survives_the_daemon_at_every_named_point() {
 }
 
 #[test]
-fn a_terminal_of_a_run_survives_the_daemon_that_dies_before_it_begins() {
+fn a_run_with_a_terminal_survives_a_daemon_that_dies_before_it_starts() {
     let daemon = TestHome::new(CSN);
     let file = daemon.work().join("crash-at");
     let daemon = daemon.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
@@ -52,7 +52,7 @@ fn a_terminal_of_a_run_survives_the_daemon_that_dies_before_it_begins() {
     assert_eq!((ended.status.code(), marks(&daemon)), (Some(7), 1), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
-/// Kills the daemon at moments that nobody chose, while `csn run` runs.
+/// Kills the daemon at random moments while `csn run` runs.
 fn random_kills(rounds: u32) {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
@@ -69,11 +69,11 @@ fn random_kills(rounds: u32) {
         let (before, daemon_pid) = (marks(&daemon), daemon.client().lifecycle().unwrap().pid);
         let run = csn_run(&daemon, &[]);
         let delay = std::time::Duration::from_micros(random(60_000));
-        // The moment is the point of this test, not a stand-in for an event.
+        // The random moment is the point of this test; it replaces no event.
         std::thread::sleep(delay);
         kill(daemon_pid);
         check(&daemon, run, before, &format!("round {round}, after {delay:?}"));
-        // The last kill may have come after its end: the next round begins with a daemon.
+        // The last kill may have come after the end of the run: start the next round with a daemon.
         assert_eq!(daemon.csn(&["run", "true"]).status.code(), Some(0));
     }
 }

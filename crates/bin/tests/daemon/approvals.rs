@@ -1,4 +1,4 @@
-//! Questions and answers: durable, answered once, from anywhere.
+//! Approvals: they survive crashes, are answered once, and can be answered on every surface.
 
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
@@ -9,7 +9,7 @@ use countersign_testkit::{RawCalls as _, TestHome};
 use serde_json::json;
 use std::io::{BufRead as _, BufReader, Read as _};
 
-/// Asks for something that `safe` asks a person about.
+/// Requests a command that profile `safe` asks a person about.
 fn ask(daemon: &TestHome, text: &str) -> (TaskId, ApprovalId) {
     let state = daemon.ask_with(text, json!({"profile": "safe"}));
     assert_eq!(state.status, Status::Queued);
@@ -41,7 +41,7 @@ fn an_answer_after_a_crash_runs_the_request_once() {
 }
 
 #[test]
-fn of_two_answers_one_wins_and_the_other_is_told() {
+fn of_two_answers_the_first_counts_and_the_second_is_refused() {
     let daemon = TestHome::started(CSN);
     for n in 0..10 {
         let (task, approval) = ask(&daemon, &format!("echo {n} >> twice"));
@@ -93,12 +93,16 @@ fn a_denial_carries_the_persons_words() {
 }
 
 #[test]
-fn answers_that_were_not_offered_and_ids_that_are_not_there_are_refused() {
+fn answers_that_were_not_offered_and_unknown_ids_are_refused() {
     let daemon = TestHome::started(CSN);
     let (_, approval) = ask(&daemon, "eval \"$X\"");
     let post = |path: &str, body: serde_json::Value| refusal(daemon.client().call("POST", path, &[], Some(&body)));
     let anywhere = post(&format!("/approvals/{approval}"), json!({"choice": "anywhere"}));
-    assert_eq!(anywhere.code, RefusalCode::OptionNotOffered, "what cannot be read can only be approved once");
+    assert_eq!(
+        anywhere.code,
+        RefusalCode::OptionNotOffered,
+        "a command that cannot be analysed can only be approved once"
+    );
     let forged = post(&format!("/approvals/{approval}"), json!({"choice": "always"}));
     assert_eq!(forged.code, RefusalCode::BadRequest);
     assert!(forged.message.contains("`choice`"), "{}", forged.message);
@@ -108,7 +112,7 @@ fn answers_that_were_not_offered_and_ids_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn what_changed_between_question_and_answer_does_not_run() {
+fn a_command_whose_paths_changed_before_the_answer_does_not_run() {
     let daemon = TestHome::started(CSN);
     let work = daemon.work();
     let inner = work.join("inner");
@@ -145,7 +149,7 @@ fn csn_run_without_a_terminal_says_what_it_waits_for() {
 }
 
 #[test]
-fn csn_run_outlives_the_daemon_it_asked() {
+fn csn_run_survives_the_daemon_it_asked() {
     let daemon = TestHome::started(CSN);
     let mut run = daemon.csn_spawn(&[
         "run",

@@ -1,14 +1,15 @@
-//! A burst of processes from a read-only task: counted by its supervisor, and held by the kernel where it is not root's.
+//! A burst of processes from a read-only task: its supervisor counts them, and the kernel limits them for users other
+//! than root.
 
 use crate::CSN;
 use countersign_model::{LimitReached, Outcome};
 use countersign_testkit::TestHome;
 use serde_json::{Value, json};
 
-/// Nobody's user, whom only root can become.
+/// A user that no one has; only root can switch to it.
 const USER: u32 = 61_236;
-/// What the kernel leaves a user beyond all that runs on the machine.
-const SPARE: u64 = 384;
+/// How many processes the kernel leaves the user beyond those that run on the machine.
+const EXTRA_PROCESSES: u64 = 384;
 
 fn threads() -> u64 {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
@@ -23,12 +24,12 @@ fn the_kernel_bounds_the_processes_of_a_read_only_task_and_of_no_other() {
         daemon.stdout(task).trim().parse::<u64>().unwrap_or(u64::MAX)
     };
     let most = limit(daemon.ask_with("ulimit -Hu", json!({"profile": "safe"})).task_id);
-    // Others come and go meanwhile: the bound is near what the machine has now.
+    // Other processes start and end meanwhile, so the limit is only near the number on the machine now.
     let now = threads();
-    assert!(most <= now + SPARE + 500, "{most} with {now} threads on the machine");
+    assert!(most <= now + EXTRA_PROCESSES + 500, "{most} with {now} threads on the machine");
     let own = String::from_utf8(daemon.outside(&["bash", "-c", "ulimit -Hu"]).stdout).unwrap();
     let own = own.trim().parse::<u64>().unwrap_or(u64::MAX);
-    assert_eq!(limit(daemon.ask_open("ulimit -Hu", json!({}))), own, "what a person lets run open keeps its limit");
+    assert_eq!(limit(daemon.ask_open("ulimit -Hu", json!({}))), own, "a task without a sandbox keeps its limit");
 }
 
 #[test]

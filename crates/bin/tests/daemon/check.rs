@@ -1,4 +1,4 @@
-//! `csn check`, `csn policy` and the operator's rules, as a person meets them.
+//! `csn check`, `csn policy` and the operator's rules, as a user sees them.
 
 use crate::CSN;
 use countersign_model::RefusalCode;
@@ -10,7 +10,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn check_says_what_would_happen_and_why_and_starts_nothing() {
+fn check_explains_the_verdict_and_starts_nothing() {
     let daemon = TestHome::new(CSN);
     let work = daemon.work();
     let at = work.to_str().unwrap();
@@ -20,11 +20,11 @@ fn check_says_what_would_happen_and_why_and_starts_nothing() {
     let said = text(&out.stdout);
     for part in [
         "allow `ls`",
-        "read-only phrase `ls`",
+        "known read-only command `ls`",
         "ask   `git push`",
         "destructive: data may be lost",
         "what would help",
-        "one command",
+        "1 command",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -32,21 +32,21 @@ fn check_says_what_would_happen_and_why_and_starts_nothing() {
     let denied = check("echo hi; rm -rf /");
     assert_eq!(denied.status.code(), Some(77));
     assert!(text(&denied.stdout).contains("system_destructive"));
-    // What a person sees cannot be made up by the command.
+    // The command cannot forge what a person sees.
     let shown = text(&check("echo \u{1b}[2Jhidden\u{202e}").stdout);
     assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}') && shown.contains("U+001B"), "{shown}");
     assert_eq!(daemon.csn(&["check"]).status.code(), Some(2));
     assert_eq!(
         daemon.csn(&["check", "--grant", "make", "make"]).status.code(),
         Some(2),
-        "a bare verb says no directory"
+        "a verb alone names no directory"
     );
     assert_eq!(daemon.csn(&["check", "--cwd", at, "--grant", "make anywhere", "make"]).status.code(), Some(0));
-    assert!(!daemon.home().exists(), "no house was made");
+    assert!(!daemon.home().exists(), "no home was created");
 }
 
 #[test]
-fn batch_answers_line_by_line_and_keeps_going() {
+fn batch_answers_every_line_and_continues_after_an_error() {
     let daemon = TestHome::new(CSN);
     let questions = [
         json!({"id": "a", "command": "ls", "cwd": "/work/proj", "roots": ["/work/proj"]}).to_string(),
@@ -59,7 +59,7 @@ fn batch_answers_line_by_line_and_keeps_going() {
     let file = daemon.work().join("questions.jsonl");
     std::fs::write(&file, questions.join("\n")).unwrap();
     let out = daemon.csn(&["check", "--batch", file.to_str().unwrap()]);
-    assert_eq!(out.status.code(), Some(2), "one line was no question");
+    assert_eq!(out.status.code(), Some(2), "one line was invalid");
     let answers: Vec<Value> = text(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let verdicts: Vec<&str> = answers.iter().map(|a| a["verdict"].as_str().unwrap_or("error")).collect();
     assert_eq!(verdicts, ["allow", "error", "allow", "deny", "error", "deny"]);
@@ -95,12 +95,12 @@ match = "git push"
 "#;
 
 #[test]
-fn rules_answer_before_profiles_do() {
+fn rules_decide_before_profiles() {
     let daemon = TestHome::new(CSN);
     daemon.configure(RULES);
     let out = daemon.csn(&["policy", "test"]);
     assert!(out.status.success(), "{}", text(&out.stdout));
-    assert!(text(&out.stdout).contains("5 examples of 3 rules hold"), "{}", text(&out.stdout));
+    assert!(text(&out.stdout).contains("5 examples of 3 rules in config.toml pass"), "{}", text(&out.stdout));
     let explained = text(&daemon.csn(&["policy", "explain", "git", "push"]).stdout);
     assert!(explained.contains("rule `look-at-pushes`") && explained.contains("network"), "{explained}");
     daemon.start();
@@ -114,7 +114,7 @@ fn rules_answer_before_profiles_do() {
 }
 
 #[test]
-fn a_rule_that_does_not_do_what_it_shows_refuses_to_start_with_its_line() {
+fn a_rule_whose_examples_fail_stops_the_start_and_names_its_line() {
     let daemon = TestHome::new(CSN);
     for (rules, part) in [
         (
@@ -140,7 +140,7 @@ fn a_rule_that_does_not_do_what_it_shows_refuses_to_start_with_its_line() {
 }
 
 #[test]
-fn what_is_always_denied_is_denied_by_the_house_too() {
+fn the_daemon_enforces_hard_denies() {
     let daemon = TestHome::started(CSN);
     let home = daemon.home().to_str().unwrap().to_owned();
     for (command, code) in [
@@ -154,7 +154,7 @@ fn what_is_always_denied_is_denied_by_the_house_too() {
         let (refusal, _) = daemon.refused(&command, json!({"profile": "full_auto"}));
         assert_eq!(refusal.code, code, "{command}");
     }
-    // Through a link that is made only now.
+    // Through a link that is created only now.
     let link = daemon.work().join("link");
     std::os::unix::fs::symlink(&home, &link).unwrap();
     let (refusal, _) = daemon.refused(&format!("cat {}/ledger.db", link.display()), json!({"profile": "full_auto"}));

@@ -1,4 +1,4 @@
-//! The client as other programs use it: over TCP with a token, on tokio, through breaks, and by its example.
+//! The client as other programs use it: over TCP with a token, on tokio, across broken connections, and by its example.
 
 use crate::CSN;
 use countersign_client::{
@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 #[path = "../../../client/examples/run_and_follow.rs"]
 mod run_and_follow;
 
-/// Opens the daemon's port; an ephemeral one, or the one from before.
+/// Opens the daemon's port: an ephemeral one, or the same one as before.
 fn listen(daemon: &TestHome, at: Option<SocketAddr>) -> SocketAddr {
     daemon.client().listen(Some(at.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()))).unwrap()
 }
@@ -28,8 +28,8 @@ fn token(daemon: &TestHome, scopes: &[&str]) -> BearerToken {
     BearerToken::new(daemon.client().create_token(&body(wanted)).unwrap().token).unwrap()
 }
 
-/// A daemon that listens, and how to reach it with a token.
-fn open() -> (TestHome, Address) {
+/// A daemon that listens, and its address with a token.
+fn start_with_token() -> (TestHome, Address) {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let address = Address::tcp(at, token(&daemon, &["observe", "run"])).unwrap();
@@ -43,7 +43,7 @@ fn on_tokio<T>(work: impl Future<Output = T>) -> T {
 
 #[test]
 fn the_example_runs_a_command_over_both_transports() {
-    let (daemon, tcp) = open();
+    let (daemon, tcp) = start_with_token();
     let cwd = daemon.work().display().to_string();
     for client in [daemon.client(), Client::at(tcp)] {
         let mut out = Vec::new();
@@ -83,8 +83,8 @@ fn a_token_decides_what_may_be_called_and_stays_out_of_errors() {
 }
 
 #[test]
-fn both_faces_make_the_same_calls_over_both_transports() {
-    let (daemon, tcp) = open();
+fn blocking_and_async_clients_make_the_same_calls_over_both_transports() {
+    let (daemon, tcp) = start_with_token();
     let unix = daemon.client().address().clone();
     let request = daemon.request("echo again; exit 4", json!({}));
     let ask = calls::tasks::ask(&request).with_key("one key");
@@ -109,24 +109,24 @@ fn both_faces_make_the_same_calls_over_both_transports() {
     assert_eq!(tasks[0], tasks[1], "under one key it is one task");
 }
 
-/// Every number once, and in order.
+/// Every sequence number occurs once, and in order.
 fn assert_whole(events: &[Event<StreamRecord>]) {
     let seqs: Vec<u64> = events.iter().map(|event| event.value.record.seq).collect();
     assert_eq!(seqs, (0..seqs.len() as u64).collect::<Vec<_>>());
     assert!(events.iter().all(|event| event.gap.is_none()));
 }
 
-fn says(event: &Event<StreamRecord>, text: &str) -> bool {
+fn prints(event: &Event<StreamRecord>, text: &str) -> bool {
     event.value.output.as_ref().is_some_and(|output| output.text.contains(text))
 }
 
-/// A task that says `one`, and `two` once it may.
-fn in_two_parts(daemon: &TestHome) -> TaskId {
+/// A task that prints `one`, and `two` once it gets a line.
+fn ask_two_part_task(daemon: &TestHome) -> TaskId {
     daemon.ask("echo one; until [ -e go ]; do sleep 0.02; done; echo two")
 }
 
-/// Kills the daemon, has the task go on without one, and starts another at the same port.
-fn break_in_the_middle(daemon: &TestHome, at: SocketAddr) {
+/// Kills the daemon, lets the task continue without one, and starts another daemon on the same port.
+fn restart_in_the_middle(daemon: &TestHome, at: SocketAddr) {
     daemon.kill_daemon();
     std::fs::write(daemon.work().join("go"), "").unwrap();
     daemon.start();
@@ -134,18 +134,18 @@ fn break_in_the_middle(daemon: &TestHome, at: SocketAddr) {
 }
 
 #[test]
-fn a_stream_on_tokio_over_tcp_goes_on_behind_a_killed_daemon() {
+fn an_async_stream_over_tcp_continues_after_a_killed_daemon() {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let client = AsyncClient::at(Address::tcp(at, token(&daemon, &["observe"])).unwrap());
-    let task = in_two_parts(&daemon);
+    let task = ask_two_part_task(&daemon);
     on_tokio(async {
         let (mut events, mut seen, mut broke) = (client.follow(calls::tasks::events(task)), Vec::new(), 0);
         loop {
             match events.next_event().await {
-                Ok(Some(event)) if says(&event, "one") => {
+                Ok(Some(event)) if prints(&event, "one") => {
                     seen.push(event);
-                    break_in_the_middle(&daemon, at);
+                    restart_in_the_middle(&daemon, at);
                 }
                 Ok(Some(event)) => seen.push(event),
                 Ok(None) => break,
@@ -155,22 +155,22 @@ fn a_stream_on_tokio_over_tcp_goes_on_behind_a_killed_daemon() {
         }
         assert!(broke > 0, "the connection did not break");
         assert_whole(&seen);
-        assert!(seen.iter().any(|event| says(event, "two")));
+        assert!(seen.iter().any(|event| prints(event, "two")));
     });
 }
 
 #[test]
-fn a_blocking_stream_over_tcp_goes_on_behind_a_killed_daemon() {
+fn a_blocking_stream_over_tcp_continues_after_a_killed_daemon() {
     let daemon = TestHome::started(CSN);
     let at = listen(&daemon, None);
     let client = Client::at(Address::tcp(at, token(&daemon, &["observe"])).unwrap());
-    let task = in_two_parts(&daemon);
+    let task = ask_two_part_task(&daemon);
     let (mut events, mut seen, mut broke) = (client.events(task, None), Vec::new(), 0);
     loop {
         match events.next_event() {
-            Ok(Some(event)) if says(&event, "one") => {
+            Ok(Some(event)) if prints(&event, "one") => {
                 seen.push(event);
-                break_in_the_middle(&daemon, at);
+                restart_in_the_middle(&daemon, at);
             }
             Ok(Some(event)) => seen.push(event),
             Ok(None) => break,
@@ -180,11 +180,11 @@ fn a_blocking_stream_over_tcp_goes_on_behind_a_killed_daemon() {
     }
     assert!(broke > 0, "the connection did not break");
     assert_whole(&seen);
-    assert!(seen.iter().any(|event| says(event, "two")));
+    assert!(seen.iter().any(|event| prints(event, "two")));
 }
 
-/// All that is left of a stream, on tokio.
-async fn rest(
+/// The rest of a stream, on tokio.
+async fn remaining_events(
     client: &AsyncClient,
     task: TaskId,
     after: Option<&EventCursor>,
@@ -202,15 +202,20 @@ async fn rest(
 }
 
 #[test]
-fn a_break_between_two_events_of_one_record_loses_neither() {
-    let (daemon, tcp) = open();
+fn a_disconnect_between_two_events_of_one_record_loses_neither() {
+    let (daemon, tcp) = start_with_token();
     let task = daemon.ask("echo x");
     daemon.sealed(task);
     on_tokio(async {
         let client = AsyncClient::at(tcp);
-        let all = rest(&client, task, None).await.unwrap();
+        let all = remaining_events(&client, task, None).await.unwrap();
         for n in 0..all.len() {
-            assert_eq!(rest(&client, task, Some(&all[n].0)).await.unwrap(), all[n + 1..], "behind {}", all[n].0);
+            assert_eq!(
+                remaining_events(&client, task, Some(&all[n].0)).await.unwrap(),
+                all[n + 1..],
+                "behind {}",
+                all[n].0
+            );
         }
         let exited =
             all.iter().position(|(_, e)| matches!(e.what, ToolTaskWhat::Status { status: Status::Exited, .. }));
@@ -221,7 +226,7 @@ fn a_break_between_two_events_of_one_record_loses_neither() {
 }
 
 #[test]
-fn a_reader_that_leaves_among_waiting_questions_is_told_all_of_them_again() {
+fn a_reader_that_reconnects_gets_every_pending_approval_again() {
     let daemon = TestHome::started(CSN);
     let tasks: Vec<TaskId> =
         (0..3).map(|n| daemon.ask_with(&format!("touch {n}"), json!({"profile": "safe"})).task_id).collect();
@@ -234,7 +239,7 @@ fn a_reader_that_leaves_among_waiting_questions_is_told_all_of_them_again() {
 }
 
 #[test]
-fn the_ledger_and_approvals_are_followed_as_what_they_are() {
+fn ledger_and_approval_streams_are_typed() {
     let daemon = TestHome::started(CSN);
     let state = daemon.ask_with("touch asked", json!({"profile": "safe"}));
     on_tokio(async {
@@ -250,7 +255,7 @@ fn the_ledger_and_approvals_are_followed_as_what_they_are() {
             }
         };
         assert!(matches!(asked.what, RecordContent::Decision(Decision::Planned { .. })), "{asked:?}");
-        // Behind a cursor, over a restart.
+        // After a cursor, across a restart.
         daemon.kill_daemon();
         daemon.start();
         let mut later = client.follow(calls::lifecycle::ledger().after(cursor.clone()));
@@ -261,7 +266,7 @@ fn the_ledger_and_approvals_are_followed_as_what_they_are() {
 
 #[test]
 fn a_task_is_attached_to_over_tcp() {
-    let (daemon, tcp) = open();
+    let (daemon, tcp) = start_with_token();
     let task = daemon.ask_with("read x; echo got $x", json!({"execution_mode": "pty"})).task_id;
     daemon.frame(task, |f| matches!(f, Frame::Spawned { .. }));
     let client = Client::at(tcp);

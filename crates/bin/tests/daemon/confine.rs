@@ -1,4 +1,4 @@
-//! What the kernel holds a task to: a program that tries everything, under the names of what only reads.
+//! What the kernel enforces on a task: a program that tries everything, under the names of known read-only commands.
 
 use crate::CSN;
 use countersign_model::{Confinement, Frame, Outcome, Record, RecordContent, RefusalCode, Status};
@@ -19,29 +19,29 @@ fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
-/// The program that tries to get out, built beside the tests.
+/// The program that tries to escape, built beside the tests.
 fn escape() -> PathBuf {
     let me = std::env::current_exe().unwrap();
     me.parent().unwrap().with_file_name("examples").join("escape")
 }
 
-/// A command outside of any house.
+/// A command that runs outside of any task.
 #[expect(clippy::disallowed_methods, reason = "tests drive real programs")]
 fn command(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
     std::process::Command::new(program)
 }
 
-/// A house with everything to aim at: directories to write to, keys to read, processes to signal.
-struct Range {
+/// A daemon with targets: directories to write to, keys to read, processes to signal.
+struct TargetRange {
     daemon: TestHome,
     victim: Child,
     targets: String,
-    /// Where programs are found that are not what their names say.
+    /// A directory with programs that are not what their names say.
     bin: PathBuf,
     setuid: Option<PathBuf>,
 }
 
-impl Drop for Range {
+impl Drop for TargetRange {
     fn drop(&mut self) {
         let _ = self.victim.kill();
         let _ = self.victim.wait();
@@ -51,8 +51,8 @@ impl Drop for Range {
     }
 }
 
-/// Something that can be written to, in every way.
-fn aim(directory: &Path) {
+/// A directory that can be changed in every way.
+fn make_target(directory: &Path) {
     fs::create_dir_all(directory.join("empty")).unwrap();
     fs::write(directory.join("victim"), "victim\n").unwrap();
     fs::copy(escape(), directory.join("program")).unwrap();
@@ -60,7 +60,7 @@ fn aim(directory: &Path) {
 }
 
 /// Everything about a directory that a task could have changed.
-fn seen(directory: &Path) -> Vec<String> {
+fn directory_state(directory: &Path) -> Vec<String> {
     let of = |path: &Path| {
         let m = fs::symlink_metadata(path).unwrap();
         format!(
@@ -80,7 +80,7 @@ fn seen(directory: &Path) -> Vec<String> {
     all
 }
 
-impl Range {
+impl TargetRange {
     fn new(user: Option<u32>) -> Self {
         let daemon = match user {
             Some(user) => TestHome::of_user(CSN, user),
@@ -89,7 +89,7 @@ impl Range {
         let base = daemon.base().to_owned();
         let (work, other, bin) = (daemon.work(), base.join("other"), base.join(".local/bin"));
         for directory in [&work, &other, &base] {
-            aim(directory);
+            make_target(directory);
         }
         let mut targets = String::new();
         for (name, directory) in [("root", &work), ("other", &other), ("home", &base)] {
@@ -144,7 +144,7 @@ impl Range {
         self.daemon.own();
     }
 
-    /// Puts the escaping program into the place of another.
+    /// Replaces a program by the escaping program.
     fn name(&self, program: &str) {
         let link = self.bin.join(program);
         if !link.exists() {
@@ -152,7 +152,7 @@ impl Range {
         }
     }
 
-    /// Has the house run a command, with programs from where anything could be.
+    /// Has the daemon run a command that finds programs in a directory that anyone may write.
     fn run(&self, text: &str, more: &[&str]) -> (i32, String, String) {
         let path = format!("{}:{}", self.bin.display(), std::env::var("PATH").unwrap());
         let args = [&["run", "--unattended"], more, &[text]].concat();
@@ -162,7 +162,7 @@ impl Range {
     }
 }
 
-/// The commands that are shown as examples of what only reads, one for each program and phrase.
+/// The example commands of the read-only tables, one for each program and phrase.
 fn examples() -> Vec<String> {
     let of =
         |table: &str| table.lines().filter_map(|l| l.strip_prefix("  yes ")).map(str::to_owned).collect::<Vec<_>>();
@@ -170,14 +170,15 @@ fn examples() -> Vec<String> {
 }
 
 fn nothing_gets_out(user: Option<u32>, config: &str) {
-    let mut range = Range::new(user);
+    let mut range = TargetRange::new(user);
     range.daemon.configure(config);
     range.daemon.own();
     range.start("everything");
     for program in ["seq", "xargs"] {
         range.name(program);
     }
-    let before: Vec<_> = [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| seen(d)).collect();
+    let before: Vec<_> =
+        [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| directory_state(d)).collect();
     let (mut ran, mut not) = (0, Vec::new());
     for example in examples() {
         let program = example.split_whitespace().next().unwrap().to_owned();
@@ -192,9 +193,10 @@ fn nothing_gets_out(user: Option<u32>, config: &str) {
         assert!(tried > 300, "{example}: only {tried} ways were tried");
         ran += 1;
     }
-    // Some are builtins, or stand behind words that are not these programs.
+    // Some are builtins, or run these programs only as words of others.
     assert!(ran > 100, "only {ran} ran; not these:\n{}", not.join("\n"));
-    let after: Vec<_> = [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| seen(d)).collect();
+    let after: Vec<_> =
+        [range.daemon.work(), range.daemon.base().join("other")].iter().map(|d| directory_state(d)).collect();
     assert_eq!(before, after, "nothing of it has changed");
     assert!(range.victim.try_wait().unwrap().is_none(), "it still runs");
     let left = fs::read_dir(range.daemon.home().join("tasks")).unwrap().flatten();
@@ -214,16 +216,16 @@ fn nothing_gets_out_of_a_read_only_task_of_an_ordinary_user() {
     }
 }
 
-/// Where the kernel knows no scopes, seccomp makes good for them: that is whole, too.
+/// Where the kernel has no scopes, seccomp replaces them: the sandbox is complete there, too.
 #[test]
 fn nothing_gets_out_of_a_read_only_task_on_an_older_kernel() {
     nothing_gets_out(None, "[confine]\nlandlock = 3\n");
 }
 
-/// The suite can fail: without confinement the same program gets nearly everywhere.
+/// The suite can fail: without confinement the same program escapes nearly everywhere.
 #[test]
 fn without_confinement_the_same_program_gets_out() {
-    let range = Range::new(None);
+    let range = TargetRange::new(None);
     fs::create_dir_all(range.daemon.home().join("keys")).unwrap();
     fs::write(range.daemon.home().join("keys/digest.key"), "key").unwrap();
     range.mode("everything");
@@ -258,8 +260,8 @@ fn without_confinement_the_same_program_gets_out() {
 }
 
 #[test]
-fn what_a_read_only_task_uses_is_bounded() {
-    let mut range = Range::new(None);
+fn the_resources_of_a_read_only_task_are_limited() {
+    let mut range = TargetRange::new(None);
     range.start("forks");
     range.name("ls");
     let (code, _, err) = range.run("ls", &[]);
@@ -281,7 +283,7 @@ fn what_a_read_only_task_uses_is_bounded() {
     assert!(out.contains("left"), "{out} {err}");
     let tasks = fs::read_dir(range.daemon.home().join("tasks")).unwrap().flatten();
     let mut left = tasks.flat_map(|shard| fs::read_dir(shard.path()).unwrap().flatten()).map(|t| t.path().join("tmp"));
-    assert!(left.all(|tmp| !tmp.exists()), "however it was left");
+    assert!(left.all(|tmp| !tmp.exists()), "whatever state it was left in");
     range.mode("output");
     let (code, out, _) = range.run("ls", &["--json"]);
     assert_eq!(code, 0);
@@ -294,10 +296,10 @@ fn what_a_read_only_task_uses_is_bounded() {
     assert!(total.bytes <= 258 << 20 && total.bytes + total.dropped == 2 << 30, "{total:?}");
 }
 
-/// A task that a person let run has a terminal: it cannot type into it, though it is its own.
+/// A task that a person allowed has a terminal: it cannot type into it, though the terminal is its own.
 #[test]
-fn a_confined_task_does_not_type_for_others() {
-    let mut range = Range::new(None);
+fn a_sandboxed_task_cannot_type_into_its_terminal() {
+    let mut range = TargetRange::new(None);
     range.start("everything");
     let work = range.daemon.work();
     fs::write(work.join("escape.targets"), "").unwrap();
@@ -315,7 +317,7 @@ fn a_confined_task_does_not_type_for_others() {
     }
 }
 
-/// Settings of a repository by which git runs a program.
+/// Settings of a repository that make git run a program.
 fn settings_that_run(run: &str, work: &Path) -> Vec<String> {
     vec![
         format!("core.fsmonitor '{run}'"),
@@ -340,9 +342,9 @@ fn settings_that_run(run: &str, work: &Path) -> Vec<String> {
     ]
 }
 
-/// Everything that git can be told to run runs, and gets nowhere.
+/// Every program that git can be configured to run does run, and escapes nowhere.
 #[test]
-fn what_a_repository_makes_git_run_is_confined() {
+fn programs_that_a_repository_makes_git_run_are_sandboxed() {
     let daemon = TestHome::started(CSN);
     let (base, work) = (daemon.base().to_owned(), daemon.work());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -407,16 +409,16 @@ fn what_a_repository_makes_git_run_is_confined() {
         assert_eq!(pwned(), Vec::<PathBuf>::new(), "{name}");
         sh(&format!("git config --unset {name}"));
     }
-    assert!(listener.accept().is_err(), "nobody came");
+    assert!(listener.accept().is_err(), "no connection arrived");
     assert!(ran > 10 && refused > 10, "the helpers ran {ran} times and were refused {refused} times");
-    // The helper is not harmless: run by somebody else it does all of that.
+    // The helper is not harmless: run outside of a task it does all of that.
     sh(&run);
     assert!(pwned().len() >= 4 && listener.accept().is_ok());
     pwned().into_iter().for_each(|p| fs::remove_file(p).unwrap());
 }
 
 #[test]
-fn what_injects_code_does_not_reach_a_read_only_task() {
+fn variables_that_inject_code_do_not_reach_a_read_only_task() {
     let daemon = TestHome::started(CSN);
     let work = daemon.work();
     fs::write(work.join("evil.c"), "").unwrap();
@@ -435,10 +437,10 @@ fn what_injects_code_does_not_reach_a_read_only_task() {
         names.contains(&"GIT_CONFIG_GLOBAL") && names.contains(&"TMPDIR") && !names.contains(&"EDITOR"),
         "{names:?}"
     );
-    // Named, it would be passed on: then a person is asked.
+    // A named variable would reach the task: then a person is asked.
     let named = json!({"profile": "safe", "attended": false, "args": {"env": {"LD_PRELOAD": "/x.so"}}});
     assert_eq!(daemon.refused("ls", named).0.code, RefusalCode::ApprovalRequiredUnattended);
-    // A program of the workspace by a known name is not that program.
+    // A program of the workspace that has a known name is not the known program.
     fs::create_dir(work.join("bin")).unwrap();
     fs::copy(escape(), work.join("bin/ls")).unwrap();
     let path = format!("{}:{}", work.join("bin").display(), std::env::var("PATH").unwrap());
@@ -447,7 +449,7 @@ fn what_injects_code_does_not_reach_a_read_only_task() {
     assert_eq!(daemon.refused("ls", shadowed).0.code, RefusalCode::ApprovalRequiredUnattended);
 }
 
-/// A file that is swapped for a link between the look and the read leads nowhere.
+/// A file that is replaced by a link between the check and the read leads nowhere.
 #[test]
 fn a_swapped_link_leads_nowhere() {
     let daemon = TestHome::started(CSN);
@@ -486,7 +488,7 @@ fn a_swapped_link_leads_nowhere() {
 }
 
 #[test]
-fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
+fn a_task_that_its_sandbox_stopped_gets_a_note_of_one_line() {
     let daemon = TestHome::started(CSN);
     let locked = daemon.work().join("locked");
     fs::write(&locked, "x").unwrap();
@@ -499,22 +501,22 @@ fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
     let task = daemon.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks.remove(0).task_id;
     let state = daemon.client().task(&task.to_string()).unwrap();
     assert!(state.aftermath.note.unwrap().as_str().contains(note));
-    // Not for what fails otherwise, and not for what succeeds.
+    // The note appears neither for other failures nor for success.
     for text in ["grep nothing /dev/null", "cat locked || true"] {
         let out = daemon.csn(&["run", text]);
         assert!(!String::from_utf8_lossy(&out.stderr).contains("this task ran sandboxed"), "{text}");
     }
-    // As it says: a person is asked then, and it runs open.
+    // The note is right: with that option a person is asked, and the command runs without a sandbox.
     let task = daemon.ask_open("cat locked", json!({}));
     let state = daemon.settled(task);
     assert_eq!(state.confinement(), Some(Confinement::Shield));
     assert_eq!(state.outcome(), Some(&Outcome::Exited { code: if is_root() { 0 } else { 1 } }));
 }
 
-/// A kernel that cannot do it: what only reads asks, what would run in a workspace asks, and nothing runs unconfined
-/// in silence.
+/// On a kernel that cannot enforce the sandbox, read-only commands and workspace commands need approval; nothing runs
+/// unconfined without one.
 #[test]
-fn an_older_kernel_asks_instead() {
+fn on_an_older_kernel_commands_need_approval_instead() {
     let daemon = TestHome::new(CSN);
     daemon.configure("[confine]\nlandlock = 2\n");
     daemon.start();
@@ -530,9 +532,9 @@ fn an_older_kernel_asks_instead() {
         (Some(Confinement::Shield), ["signals", "abstract sockets", "tracing"].map(str::to_owned).to_vec())
     );
     let shown = String::from_utf8(daemon.csn(&["show", &task.to_string()]).stdout).unwrap();
-    assert!(shown.contains("shield (partial: no signals, abstract sockets, tracing)"), "{shown}");
+    assert!(shown.contains("this kernel does not restrict signals, abstract sockets, tracing"), "{shown}");
     let doctor = String::from_utf8(daemon.csn(&["doctor"]).stdout).unwrap();
-    assert!(doctor.contains("asks instead"), "{doctor}");
+    assert!(doctor.contains("asks for approval instead"), "{doctor}");
 
     let daemon = TestHome::new(CSN);
     daemon.configure("[confine]\nlandlock = 5\n");
@@ -543,13 +545,13 @@ fn an_older_kernel_asks_instead() {
     assert_eq!(
         daemon.ask_with("timeout 5 ls", json!({"profile": "safe"})).status,
         Status::Queued,
-        "it could not end it"
+        "the task could not end it"
     );
 }
 
 #[test]
-fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
-    let range = Range::new(None);
+fn a_shield_only_keeps_a_task_from_other_processes() {
+    let range = TargetRange::new(None);
     let daemon = &range.daemon;
     daemon.start();
     let pid = range.victim.id();
@@ -562,7 +564,7 @@ fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
     };
     let (code, _, err, note) = shielded(&format!("kill {pid}"));
     assert!(code == 1 && err.contains("Operation not permitted") && note.is_some(), "{err}");
-    // Root may look at the environment of others whatever confines it; tracing it may not.
+    // Root may read the environment of others whatever confines it; tracing it may not.
     let file = if is_root() { "mem" } else { "environ" };
     let (code, ..) = shielded(&format!("cat /proc/{pid}/{file}"));
     assert_eq!(code, 1, "{file}");
@@ -578,14 +580,14 @@ fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
         let script = "exec unshare -m bash -c 'mount -t tmpfs none /mnt && touch /mnt/x'";
         fs::write(daemon.work().join("mount.sh"), script).unwrap();
         let (code, _, err, _) = shielded("bash mount.sh");
-        assert_eq!(code, 0, "what root may, it still may: {err}");
+        assert_eq!(code, 0, "root's other rights remain: {err}");
     }
-    // What asks for other rights cannot be shielded: allowed, it runs as it is, and that is on record.
+    // A command that needs other privileges cannot be shielded: if allowed, it runs as it is, and the record says so.
     let task = daemon.ask_open("sudo -n true", json!({"confinement": null}));
     assert_eq!(daemon.settled(task).confinement(), Some(Confinement::None));
 }
 
-/// With the leave to read everywhere, keys are still kept.
+/// With permission to read everywhere, keys are still protected.
 #[test]
 fn reading_everywhere_stops_at_keys() {
     let daemon = TestHome::new(CSN);
@@ -606,7 +608,7 @@ fn reading_everywhere_stops_at_keys() {
     assert_eq!(read(format!("cat {}/docs/plain", base.display())).as_deref(), Some("plain"));
     assert!(read("cat /etc/hostname".to_owned()).is_some());
     assert_eq!(read(format!("cat {}/.ssh/id_rsa", base.display())), None);
-    // Whatever a program goes through by itself: the kernel knows the places.
+    // This holds for whatever a program walks through: the kernel knows the places of keys.
     let bin = base.join(".local/bin");
     fs::create_dir_all(&bin).unwrap();
     let script = format!("#!/bin/sh\ncat {0}/docs/plain {0}/.ssh/id_rsa {0}/.config/gh/hosts.yml\n", base.display());
@@ -619,9 +621,9 @@ fn reading_everywhere_stops_at_keys() {
     assert_eq!((daemon.stdout(task.task_id).as_str(), err.matches("Permission denied").count()), ("plain", 2), "{err}");
 }
 
-/// What a request says of its surroundings opens nothing.
+/// The request's own statements about its environment allow nothing more.
 #[test]
-fn an_askers_own_configuration_opens_nothing() {
+fn a_requesters_own_configuration_widens_no_sandbox() {
     let daemon = TestHome::started(CSN);
     let (base, work) = (daemon.base().to_owned(), daemon.work());
     fs::create_dir_all(base.join("private")).unwrap();
@@ -636,7 +638,7 @@ fn an_askers_own_configuration_opens_nothing() {
         fs::write(work.join(dir).join("config"), &config).unwrap();
     }
     fs::write(work.join("fake/.gitconfig"), &config).unwrap();
-    // The person's own configuration may name files, and no directories.
+    // The user's own configuration may name files, but no directories.
     fs::write(base.join(".gitconfig"), config.replace("\n\texcludesFile = ", "\n\tattributesFile = ")).unwrap();
     let (path, mut ran) = (std::env::var("PATH").unwrap(), 0);
     for inherit in [
@@ -658,9 +660,9 @@ fn an_askers_own_configuration_opens_nothing() {
     assert!(ran >= 2, "{ran}");
 }
 
-/// Keys are known by where they are, whatever name the home goes by; and by name, whatever letters that has.
+/// Keys are recognised by their place, whatever the home is called, and by their name, in upper or lower case.
 #[test]
-fn keys_are_kept_under_every_name() {
+fn keys_are_protected_under_every_name() {
     use std::os::unix::ffi::OsStrExt as _;
     let daemon = TestHome::new(CSN);
     let real = daemon.base().join("big/me");
@@ -681,7 +683,7 @@ fn keys_are_kept_under_every_name() {
     let task = daemon.ask_with("grep -r STOLEN .", json!({"profile": "safe"}));
     daemon.settled(task.task_id);
     assert!(!daemon.stdout(task.task_id).contains("STOLEN"), "{}", daemon.stdout(task.task_id));
-    // What a toolchain keeps beside its programs, and what a configuration says in passing.
+    // What a toolchain stores beside its programs, and what a configuration mentions.
     for (path, text) in [
         (".local/share/uv/credentials/credentials.toml", "STOLEN"),
         (".gitconfig", "[user]\n\tname = A\n# old token: STOLEN\n"),

@@ -1,17 +1,16 @@
-//! Death at every point between ask and settle: never two runs of one order, never a task without a state,
-//! acknowledged decisions never lost.
+//! The daemon or a shim dies at every point between request and end: no order runs twice, no task is without a state,
+//! and no acknowledged decision is lost.
 
 use crate::{CSN, tree::kill};
-use countersign_client::ClientError;
 use countersign_model::{Choice, Outcome, StreamName, TaskId, TaskState};
 use countersign_testkit::{TestHome, body};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-/// Each run of a task leaves its id behind.
+/// Each run of a task appends its id.
 const RUN: &str = "echo $COUNTERSIGN_TASK >> runs; echo out";
 
-/// Everything that must hold after any crash and a restart.
+/// Everything that must hold after a crash and a restart.
 fn check(daemon: &TestHome, acknowledged: &[TaskId]) {
     let page = daemon.client().tasks(&body(json!({"limit": 500}))).unwrap();
     let known: Vec<TaskId> = page.tasks.iter().map(|t| t.task_id).collect();
@@ -51,11 +50,11 @@ fn armed() -> (TestHome, std::path::PathBuf) {
     (daemon, file)
 }
 
-/// Asks while a crash is due; the task if that was acknowledged.
+/// Requests a task while a crash is due; returns the task if the daemon acknowledged it.
 fn risky_ask(daemon: &TestHome, profile: &str) -> Option<TaskState> {
     match daemon.client().ask(&daemon.request(RUN, json!({"profile": profile}))) {
         Ok(state) => Some(state),
-        Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => None,
+        Err(e) if e.is_daemon_gone() => None,
         Err(other) => panic!("{other:?}"),
     }
 }
@@ -168,7 +167,7 @@ fn f153_twenty_printing_tasks_survive_the_daemon() {
 }
 
 #[test]
-fn a_damaged_journal_settles_as_lost_and_says_so() {
+fn a_damaged_journal_settles_as_lost() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo out; sleep 1000");
     daemon.wait_for_stdout(task, "out");
@@ -190,7 +189,7 @@ fn a_damaged_journal_settles_as_lost_and_says_so() {
 }
 
 #[test]
-fn a_stopped_shim_does_not_stop_the_house_and_is_found_when_it_goes_on() {
+fn a_stopped_shim_does_not_block_the_daemon_and_is_found_when_it_continues() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo out; sleep 1000");
     daemon.wait_for_stdout(task, "out");
@@ -205,14 +204,14 @@ fn a_stopped_shim_does_not_stop_the_house_and_is_found_when_it_goes_on() {
     let other = daemon.ask("true");
     assert_eq!(daemon.outcome(other), Outcome::Exited { code: 0 });
     send(rustix::process::Signal::CONT);
-    // It is tried every second; cancelling works as soon as it has been found.
+    // The daemon tries every second; cancelling works as soon as it has found the shim.
     while daemon.client().cancel(task, None).is_err() {
         std::thread::yield_now();
     }
     assert!(matches!(daemon.outcome(task), Outcome::Cancelled { .. }));
 }
 
-/// Kills the daemon, then a shim, at moments that nobody chose.
+/// Kills the daemon, then a shim, at random moments.
 fn random_crashes(rounds: u32) {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
@@ -231,7 +230,7 @@ fn random_crashes(rounds: u32) {
         if round % 2 == 0 {
             let asks = std::thread::scope(|scope| {
                 let asking = scope.spawn(|| risky_ask(&daemon, "full_auto"));
-                // The moment is the point of this test, not a stand-in for an event.
+                // The random moment is the point of this test; it replaces no event.
                 std::thread::sleep(delay);
                 daemon.kill_daemon();
                 asking.join().unwrap()

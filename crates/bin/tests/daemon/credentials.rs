@@ -1,4 +1,5 @@
-//! Who may do what: tokens, principals, sessions, and everything by which a task or an agent might answer for itself.
+//! Who may do what: tokens, principals, sessions, and every way by which a task or an agent might approve its own
+//! request.
 
 use crate::{CSN, approvals::refusal, tree::kill};
 use countersign_client::{Client, ClientError};
@@ -13,7 +14,7 @@ use std::{
     net::TcpStream,
 };
 
-/// A house with its door on loopback open.
+/// A daemon that listens on loopback.
 fn open() -> (TestHome, String) {
     let daemon = TestHome::started(CSN);
     let at = daemon.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap();
@@ -29,7 +30,7 @@ struct Answer {
     body: Value,
 }
 
-/// One request over TCP, as any program would make it.
+/// One request over TCP, as any program would send it.
 fn tcp(at: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> Answer {
     let mut stream = TcpStream::connect(at).unwrap();
     let body = body.map(|b| b.to_string()).unwrap_or_default();
@@ -55,7 +56,7 @@ fn with(at: &str, token: &str, method: &str, path: &str, body: Option<Value>) ->
 }
 
 #[test]
-fn over_tcp_only_a_token_counts_and_only_for_its_scopes() {
+fn over_tcp_a_token_is_required_and_limited_to_its_scopes() {
     let (daemon, at) = open();
     for (headers, status) in [
         (vec![], 401),
@@ -85,14 +86,14 @@ fn over_tcp_only_a_token_counts_and_only_for_its_scopes() {
         let answer = with(&at, &observer, method, path, Some(json!({})));
         assert_eq!((answer.status, &answer.body["code"]), (403, &json!("missing_scope")), "{method} {path}");
     }
-    // A good token does not make a page from elsewhere ours.
+    // A valid token does not make a page of another origin trusted.
     let bearer = bearer(&observer);
     let rebound = [("authorization", bearer.as_str()), ("host", "rebound.example")];
     assert_eq!(tcp(&at, "GET", "/tasks", &rebound, None).status, 403);
 }
 
 #[test]
-fn tokens_are_shown_once_kept_as_hashes_and_can_be_taken_back() {
+fn tokens_are_shown_once_stored_as_hashes_and_can_be_revoked() {
     let (daemon, at) = open();
     let out = daemon.csn(&[
         "token",
@@ -108,7 +109,7 @@ fn tokens_are_shown_once_kept_as_hashes_and_can_be_taken_back() {
     let secret = String::from_utf8(out.stdout).unwrap().trim().to_owned();
     assert!(secret.starts_with("csn_"), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(with(&at, &secret, "GET", "/approvals", None).status, 200);
-    // That it was used is written down beside the answer, not before it.
+    // The use of a token is recorded beside the answer, not before it.
     let list = || String::from_utf8(daemon.csn(&["token", "list"]).stdout).unwrap();
     let mut listed = list();
     while listed.contains("last used never") {
@@ -142,7 +143,7 @@ fn tokens_are_shown_once_kept_as_hashes_and_can_be_taken_back() {
 }
 
 #[test]
-fn f007_f165_what_belongs_to_another_principal_is_not_there() {
+fn f007_f165_another_principals_tasks_and_approvals_are_invisible() {
     let (daemon, at) = open();
     let alice = token(
         &daemon,
@@ -171,7 +172,7 @@ fn f007_f165_what_belongs_to_another_principal_is_not_there() {
         ("POST", format!("/sessions/{}/directory", session.id), Some(json!({"directory": daemon.work()}))),
     ] {
         let there = with(&at, &alice, method, &path, body.clone());
-        // As with an id that nobody has.
+        // As for an id that does not exist.
         let id = path.split('/').nth(2).unwrap().split('?').next().unwrap();
         let nobody = format!("{}_0000000000000000", &id[..2]);
         let unknown = with(&at, &alice, method, &path.replace(id, &nobody), body);
@@ -187,7 +188,7 @@ fn f007_f165_what_belongs_to_another_principal_is_not_there() {
         ApprovalState::Waiting,
         "it can still be answered"
     );
-    // What is granted to one covers nothing of another; each answers their own.
+    // A grant of one principal covers nothing of another; each answers their own approvals.
     let request = json!({"tool": "shell", "args": {"command": "mkdir theirs", "cwd": daemon.work()}});
     let asked = with(&at, &alice, "POST", "/tasks", Some(request));
     assert_eq!((asked.status, &asked.body["status"]), (202, &json!("queued")));
@@ -201,7 +202,7 @@ fn f007_f165_what_belongs_to_another_principal_is_not_there() {
 }
 
 #[test]
-fn an_agents_token_asks_and_never_answers() {
+fn an_agents_token_requests_and_never_approves() {
     let (daemon, at) = open();
     let agent = token(&daemon, json!({"name": "bot", "kind": "agent", "scopes": ["observe", "run"]}));
     let request = |text: &str, more: Value| {
@@ -222,7 +223,7 @@ fn an_agents_token_asks_and_never_answers() {
     let pty = request("python3", json!({"execution_mode": "pty"}));
     assert_eq!((pty.status, &pty.body["code"]), (400, &json!("bad_request")), "a terminal needs a reason");
     assert_eq!(request("python3", json!({"execution_mode": "pty", "rationale": "to try it"})).status, 202);
-    // A person of the same principal answers, from anywhere.
+    // A person of the same principal answers, on any surface.
     daemon.client().answer(approval.parse().unwrap(), Choice::Once, None).unwrap();
     daemon.settled(asked.body["task_id"].as_str().unwrap().parse().unwrap());
     assert!(daemon.work().join("x").exists());
@@ -250,7 +251,7 @@ fn strangers_only_read_and_only_in_their_own_folder() {
 }
 
 #[test]
-fn a_session_moves_inside_its_roots_and_asks_outside() {
+fn a_session_changes_directory_inside_its_roots_and_asks_outside() {
     let daemon = TestHome::started(CSN);
     let client = daemon.client();
     let work = std::fs::canonicalize(daemon.work()).unwrap();
@@ -275,7 +276,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
         SessionMove::There(_)
     ));
     pwd(work.join("repo/sub/deep").to_str().unwrap());
-    // Outside: a person is asked, and the session stays until they answer.
+    // Outside its roots: a person is asked, and the session stays where it is until they answer.
     let SessionMove::Asked(task) = client.set_directory(&id, work.join("other").to_str().unwrap()).unwrap() else {
         panic!("it is outside");
     };
@@ -287,7 +288,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
     assert_eq!(daemon.outcome(task.task_id), Outcome::Exited { code: 0 });
     pwd(work.join("other").to_str().unwrap());
     assert_eq!(client.session(&id).unwrap().roots.len(), 2);
-    // What can be no root is refused, and that is recorded.
+    // A directory that cannot be a root is refused, and that is recorded.
     for place in ["/", "/etc", daemon.home().to_str().unwrap(), daemon.home().parent().unwrap().to_str().unwrap()] {
         let error = client.set_directory(&id, place).unwrap_err();
         let ClientError::Refused(TaskRefusal { refusal, task }) = error else { panic!("{error}") };
@@ -300,7 +301,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
 }
 
 #[test]
-fn what_was_to_end_with_its_session_does() {
+fn tasks_that_should_end_with_their_session_do() {
     let daemon = TestHome::started(CSN);
     let client = daemon.client();
     let session = client.open_session(&body(json!({"directory": daemon.work()}))).unwrap();
@@ -315,7 +316,7 @@ fn what_was_to_end_with_its_session_does() {
     assert_eq!(waiting.status, Status::Queued);
     let out = daemon.csn(&["sessions", "end", &session.id.to_string()]);
     assert!(
-        String::from_utf8_lossy(&out.stderr).contains("stopped with it: 2"),
+        String::from_utf8_lossy(&out.stderr).contains("2 tasks were stopped"),
         "{}",
         String::from_utf8_lossy(&out.stderr)
     );
@@ -331,8 +332,8 @@ fn what_was_to_end_with_its_session_does() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("ended"));
 }
 
-/// Everything by which a process might try to answer a question itself. `$CSN` is the program, `$AP` the approval,
-/// `$SOCK` the socket. Each says `REFUSED` when it was refused.
+/// Every way by which a process might try to answer an approval itself. `$CSN` is the program, `$AP` the approval,
+/// `$SOCK` the socket. Each prints `REFUSED` if it was refused.
 const ATTEMPTS: &[(&str, &str)] = &[
     ("answer", "$CSN approvals answer $AP once"),
     ("anywhere", "$CSN approvals answer $AP anywhere"),
@@ -356,7 +357,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
         "python3 -c \"import os,socket; s=socket.socket(socket.AF_UNIX); s.connect(os.environ['SOCK']); b='{\\\"choice\\\":\\\"once\\\"}'; s.sendall(('POST /approvals/'+os.environ['AP']+' HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\ncontent-length: %d\\r\\n\\r\\n'%len(b)+b).encode()); r=s.recv(9999); exit(0 if b' 200 ' in r else 1)\"",
     ),
     (
-        "nobody is left",
+        "no process is left",
         "(bash -c 'exec env -i COUNTERSIGN_HOME=$COUNTERSIGN_HOME nohup $CSN approvals answer $AP once')",
     ),
 ];
@@ -378,7 +379,7 @@ fn all_refused(said: &str) {
 }
 
 #[test]
-fn a_task_cannot_answer_for_itself() {
+fn a_task_cannot_answer_its_own_approval() {
     let daemon = TestHome::started(CSN);
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
@@ -388,7 +389,7 @@ fn a_task_cannot_answer_for_itself() {
     let said = daemon.stdout(task);
     assert_eq!(outcome, Outcome::Exited { code: 0 }, "{said}");
     all_refused(&said);
-    // It can ask, as an agent of its own session; and sees nothing of others.
+    // It can make requests, as an agent of its own session, and sees nothing of others.
     let session = daemon.client().task(&task.to_string()).unwrap().request.session_id;
     let other = daemon.client().open_session(&body(json!({"directory": daemon.work()}))).unwrap();
     let foreign = daemon.ask_with("touch foreign", json!({"profile": "safe", "session_id": other.id}));
@@ -413,7 +414,7 @@ fn a_task_cannot_answer_for_itself() {
 }
 
 #[test]
-fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
+fn a_persons_token_does_not_approve_from_inside_a_task() {
     let (daemon, at) = open();
     let token = token(&daemon, json!({"name": "phone", "kind": "person", "scopes": ["observe", "approve"]}));
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
@@ -428,7 +429,7 @@ fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
     let said = daemon.stdout(task);
     assert!(said.starts_with("403") && said.contains("token phone is a person's token, but a task"), "{said}");
     assert_eq!(daemon.client().approval(&approval.to_string()).unwrap().state, ApprovalState::Waiting);
-    // In a person's hands it is good.
+    // Used by a person it is valid.
     let answer = with(&at, &token, "POST", &format!("/approvals/{approval}"), Some(json!({"choice": "once"})));
     assert_eq!(answer.status, 200, "{}", answer.body);
     let by = daemon.client().approval(&approval.to_string()).unwrap();
@@ -436,14 +437,14 @@ fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
 }
 
 #[test]
-fn what_kills_its_supervisor_first_is_not_a_person() {
+fn a_task_that_kills_its_supervisor_is_still_not_a_person() {
     let daemon = TestHome::new(CSN);
-    // As on a kernel without scopes: with them, nobody kills a supervisor.
+    // As on a kernel without scopes: with scopes no task can kill a supervisor.
     daemon.configure("[confine]\nlandlock = 5\n");
     daemon.start();
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap();
-    // Ignores what ends with its parent, kills the shim, and goes on with nothing of its task about it.
+    // Ignores the signal of its parent's death, kills the shim, and continues with nothing of its task about it.
     let script = format!(
         "import os, subprocess, sys, time\n\
          shim = os.getppid()\n\
@@ -467,12 +468,12 @@ fn what_kills_its_supervisor_first_is_not_a_person() {
 }
 
 #[test]
-fn nothing_below_a_registered_agent_answers() {
+fn no_process_below_a_registered_agent_can_approve() {
     let daemon = TestHome::started(CSN);
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", daemon.home().display());
-    // The double fork leaves the tree of an agent process, which is no subreaper: docs/security.md lists it.
+    // The double fork leaves the process tree of the agent, which is no subreaper: docs/security.md lists it.
     let inside: Vec<_> = ATTEMPTS.iter().filter(|(name, _)| *name != "double fork").collect();
     let mut script = format!("set -e\n{csn} sessions open --agent --in . > session\nset +e\n");
     script += &attempts(&daemon, &approval)
@@ -493,13 +494,13 @@ fn nothing_below_a_registered_agent_answers() {
     assert_eq!(asked.request.credential, CredentialKind::Agent);
     assert_eq!(asked.request.session_id.unwrap().to_string(), session.trim(), "it asks in its own session");
     assert_eq!(daemon.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
-    // Nobody makes an agent of a process that is not above them.
+    // A process can register only its own ancestors as agents.
     let other = json!({"agent_pid": daemon.daemon_pid()});
     assert_eq!(refusal(daemon.client().open_session(&body(other))).code, RefusalCode::BadRequest);
 }
 
 #[test]
-fn what_carries_the_marker_of_a_task_is_not_a_person() {
+fn a_process_with_the_marker_of_a_task_is_not_a_person() {
     let daemon = TestHome::started(CSN);
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
@@ -536,7 +537,7 @@ fn a_task_does_not_change_the_configuration_or_read_a_token() {
 }
 
 #[test]
-fn late_shims_are_known_after_a_restart() {
+fn shims_that_reconnect_late_are_recognised_after_a_restart() {
     let daemon = TestHome::started(CSN);
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
@@ -557,9 +558,9 @@ fn late_shims_are_known_after_a_restart() {
     assert_eq!(client.approval(&approval).unwrap().state, ApprovalState::Waiting);
 }
 
-/// Many at once, some in line: all of them end, and none begins meanwhile.
+/// Many tasks at once, some of them queued: all of them end, and none starts meanwhile.
 #[test]
-fn a_whole_session_ends() {
+fn ending_a_session_ends_all_its_tasks() {
     let daemon = TestHome::new(CSN);
     daemon.configure("[limits]\nrunning_per_session = 4\ngrace_ms = 100\n");
     daemon.start();
@@ -576,9 +577,9 @@ fn a_whole_session_ends() {
     assert_eq!(over.code, RefusalCode::SessionOver);
 }
 
-/// However deep down: who cannot be followed to the top is not a person.
+/// A process that cannot be followed to the top of its process tree is not a person, however deep it is.
 #[test]
-fn depth_is_no_way_out_of_a_task() {
+fn a_deep_process_tree_does_not_hide_a_task() {
     let daemon = TestHome::started(CSN);
     let script = format!(
         "import os, sys\n\
@@ -600,7 +601,7 @@ fn depth_is_no_way_out_of_a_task() {
 }
 
 #[test]
-fn a_token_is_trusted_no_more_in_somebody_elses_session() {
+fn a_token_gets_no_extra_trust_in_the_session_of_another() {
     let (daemon, at) = open();
     let owner = daemon.client();
     let session = owner.open_session(&body(json!({"directory": daemon.work()}))).unwrap();
@@ -614,7 +615,7 @@ fn a_token_is_trusted_no_more_in_somebody_elses_session() {
     let running = daemon.ask_with("cat", json!({"session_id": session.id, "args": {"stdin": true}}));
     assert_eq!(with(&at, &stranger, "GET", &format!("/tasks/{}", running.task_id), None).status, 404);
     assert_eq!(with(&at, &stranger, "GET", "/tasks", None).body["tasks"], json!([]));
-    // An agent of the same principal looks on, and types nothing.
+    // An agent of the same principal may watch, but not type.
     assert_eq!(with(&at, &agent, "GET", &format!("/tasks/{}", running.task_id), None).status, 200);
     for (method, path, body) in [
         ("POST", "/tasks".to_owned(), request),
@@ -643,9 +644,9 @@ fn a_persons_token_does_not_run_for_a_task_either() {
     assert_eq!(with(&at, &token, "POST", "/tasks", Some(body)).status, 201, "in a person's hands it does");
 }
 
-/// A connection that was made before its process became an agent is not a way around that.
+/// A connection that was opened before its process became an agent does not stay a person's.
 #[test]
-fn who_becomes_an_agent_is_one_on_every_connection() {
+fn a_process_that_becomes_an_agent_is_one_on_every_connection() {
     let daemon = TestHome::started(CSN);
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
     let script = format!(
@@ -671,10 +672,10 @@ fn who_becomes_an_agent_is_one_on_every_connection() {
     assert_eq!(String::from_utf8_lossy(&out.stdout), "200 0 403 403\n", "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// A token that a task has stolen does not answer either when its connection is closed before anyone can look, and does
-/// not type into what others attached to.
+/// A token that a task has stolen cannot answer either if its connection closes before the daemon identifies the
+/// process, and cannot type into a task that others are attached to.
 #[test]
-fn a_stolen_token_is_nobodys_on_a_closed_connection_and_types_nowhere() {
+fn a_stolen_token_neither_answers_nor_types_on_a_closed_connection() {
     let (daemon, at) = open();
     let token = token(&daemon, json!({"name": "phone", "kind": "person", "scopes": ["observe", "run", "approve"]}));
     let waiting = daemon.ask_with("touch granted", json!({"profile": "safe"}));
@@ -697,11 +698,11 @@ fn a_stolen_token_is_nobodys_on_a_closed_connection_and_types_nowhere() {
     std::fs::write(daemon.work().join("steal.py"), script).unwrap();
     let task = daemon.ask("python3 steal.py");
     assert_eq!(daemon.outcome(task), Outcome::Exited { code: 0 });
-    assert_eq!(daemon.stdout(task), "403\n", "attaching is typing");
+    assert_eq!(daemon.stdout(task), "403\n", "attaching with input counts as typing");
     assert_eq!(daemon.client().approval(&approval.to_string()).unwrap().state, ApprovalState::Waiting);
 }
 
-/// What a task of somebody else's starts is theirs too.
+/// A process that another principal's task starts belongs to that principal, too.
 #[test]
 fn a_task_of_a_second_principal_is_not_the_owner_on_the_socket() {
     let (daemon, at) = open();
@@ -739,9 +740,9 @@ fn a_task_of_a_second_principal_is_not_the_owner_on_the_socket() {
     }
 }
 
-/// A connection ends with its token.
+/// A connection ends when its token is revoked.
 #[test]
-fn a_token_that_is_revoked_hears_nothing_more() {
+fn a_revoked_token_receives_no_more_events() {
     let (daemon, at) = open();
     let eye = token(&daemon, json!({"name": "eye", "kind": "person", "scopes": ["observe"]}));
     let mut stream = TcpStream::connect(&at).unwrap();

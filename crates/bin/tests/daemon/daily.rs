@@ -1,4 +1,4 @@
-//! Everyday reading, confined: the same bytes as without.
+//! Everyday read-only commands, sandboxed: they print the same bytes as without a sandbox.
 
 use crate::CSN;
 use countersign_model::{Confinement, StreamName};
@@ -6,19 +6,19 @@ use countersign_testkit::TestHome;
 use serde_json::json;
 use std::{collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Stdio};
 
-const DAY: &str = include_str!("../../../policy/tests/gate/data/day.txt");
+const DAY_COMMANDS: &str = include_str!("../../../policy/tests/gate/data/day.txt");
 
-/// What is never the same twice, or does not end by itself.
-const FLEETING: &[&str] =
+/// Commands whose output differs each time, or that do not end.
+const UNSTABLE_COMMANDS: &[&str] =
     &["rg --json", "date", "uptime", "free", "ps ", "pgrep", "df ", "tail -f", "time ", "TZ=UTC date", "sleep"];
 
 fn commands() -> Vec<String> {
-    let reads = DAY.lines().filter(|l| !l.starts_with("? ") && (!l.starts_with("# ") || l.contains('⏎')));
-    let steady = |text: &String| !FLEETING.iter().any(|f| text.starts_with(f));
+    let reads = DAY_COMMANDS.lines().filter(|l| !l.starts_with("? ") && (!l.starts_with("# ") || l.contains('⏎')));
+    let steady = |text: &String| !UNSTABLE_COMMANDS.iter().any(|f| text.starts_with(f));
     reads.map(|l| l.replace('⏎', "\n")).filter(steady).collect()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the witness runs what the house runs")]
+#[expect(clippy::disallowed_methods, reason = "the comparison runs what the daemon runs")]
 fn bash(text: &str, cwd: &Path, env: &BTreeMap<String, String>) -> (i32, Vec<u8>, Vec<u8>) {
     let mut command = std::process::Command::new("/bin/bash");
     command.arg0("bash").args(["-c", text]).env_clear().envs(env).env("PWD", cwd).current_dir(cwd).stdin(Stdio::null());
@@ -26,7 +26,7 @@ fn bash(text: &str, cwd: &Path, env: &BTreeMap<String, String>) -> (i32, Vec<u8>
     (out.status.code().unwrap_or(-1), out.stdout, out.stderr)
 }
 
-/// Runs each command both ways, and gives those that differ.
+/// Runs each command both ways and returns those that differ.
 fn differing(daemon: &TestHome, cwd: &Path, commands: &[String], env: &BTreeMap<String, String>) -> Vec<String> {
     let mut differ = Vec::new();
     for text in commands {
@@ -43,7 +43,7 @@ fn differing(daemon: &TestHome, cwd: &Path, commands: &[String], env: &BTreeMap<
         let code = state.outcome().unwrap().exit_code();
         let confined = (code, daemon.output(asked, StreamName::Stdout), daemon.output(asked, StreamName::Stderr));
         let open = bash(text, cwd, env);
-        // It searches in parallel: whose lines come first is chance.
+        // It searches in parallel, so the order of its lines is random.
         let in_any_order = (text.starts_with("rg ") || text.contains(" rg ")) && sorted(&confined) == sorted(&open);
         if confined != open && !in_any_order {
             let show = |(code, out, err): &(i32, Vec<u8>, Vec<u8>)| {
@@ -67,7 +67,7 @@ fn sorted((code, out, err): &(i32, Vec<u8>, Vec<u8>)) -> (i32, Vec<&[u8]>, Vec<&
 
 fn project(daemon: &TestHome) -> BTreeMap<String, String> {
     let home = daemon.base().to_owned();
-    // The toolchain of whoever runs the test, where it would be looked for.
+    // The toolchain of the user who runs the test, at its usual place.
     if let Some(real) = std::env::var_os("HOME") {
         let _ = std::os::unix::fs::symlink(Path::new(&real).join(".rustup"), home.join(".rustup"));
     }
@@ -83,7 +83,7 @@ fn project(daemon: &TestHome) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_days_reading_is_the_same_confined() {
+fn everyday_commands_print_the_same_in_the_sandbox() {
     let daemon = TestHome::started(CSN);
     let env = project(&daemon);
     let commands = commands();
@@ -93,9 +93,9 @@ fn a_days_reading_is_the_same_confined() {
     assert!(differ.is_empty(), "{} of {}:\n{}", differ.len(), commands.len(), differ.join("\n"));
 }
 
-/// From a work tree, and from inside a submodule: their git directories lie elsewhere.
+/// From a work tree and from inside a submodule: their git directories are elsewhere.
 #[test]
-fn git_reads_where_its_directory_is_elsewhere() {
+fn git_reads_in_the_sandbox_with_its_directory_elsewhere() {
     let daemon = TestHome::started(CSN);
     let env = project(&daemon);
     let commands: Vec<String> = [

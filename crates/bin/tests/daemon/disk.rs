@@ -1,4 +1,5 @@
-//! A full disk: stop reading, then the ladder, stated; never wedged. Needs root to mount a small file system.
+//! A full disk: the daemon stops reading, then ends tasks step by step and reports it; nothing hangs. Mounting a small
+//! file system needs root.
 
 use crate::CSN;
 use countersign_model::{Frame, LimitReached, Outcome};
@@ -6,11 +7,11 @@ use countersign_testkit::TestHome;
 use serde_json::json;
 use std::path::Path;
 
-/// A file system of `size` at `at`, gone when dropped.
-struct Small<'a>(&'a Path);
+/// A small file system at a directory, unmounted when dropped.
+struct SmallFileSystem<'a>(&'a Path);
 
-impl<'a> Small<'a> {
-    /// None, with a word about it, for those who may not mount.
+impl<'a> SmallFileSystem<'a> {
+    /// None, with a message, if this user may not mount.
     fn mount(at: &'a Path, size: &str) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         let mounted = command("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).status();
@@ -23,7 +24,7 @@ impl<'a> Small<'a> {
     }
 }
 
-impl Drop for Small<'_> {
+impl Drop for SmallFileSystem<'_> {
     fn drop(&mut self) {
         let _ = command("umount").arg("-l").arg(self.0).status();
         let _ = std::fs::remove_dir(self.0);
@@ -36,9 +37,9 @@ fn command(program: &str) -> std::process::Command {
 }
 
 #[test]
-fn f168_a_full_disk_ends_the_task_and_says_so() {
+fn f168_a_full_disk_ends_the_task_and_is_reported() {
     let dir = std::env::temp_dir().join(format!("csn-small-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "6m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "6m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
     let task =
@@ -48,8 +49,8 @@ fn f168_a_full_disk_ends_the_task_and_says_so() {
     let reached = daemon.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
     assert!(matches!(reached, Frame::LimitReached { limit, .. } if limit.as_str() == "disk"));
     daemon.frame(task, |f| matches!(f, Frame::Closed { .. }));
-    assert!(daemon.stdout(task).starts_with("begin\ny\n"), "what was recorded is there");
-    // Room again: the house goes on.
+    assert!(daemon.stdout(task).starts_with("begin\ny\n"), "the record is intact");
+    // With free space the daemon continues.
     std::fs::remove_file(daemon.task_dir(task).join("stdout.log")).unwrap();
     let next = daemon.ask("echo again");
     assert_eq!(daemon.outcome(next), Outcome::Exited { code: 0 });
@@ -59,23 +60,23 @@ fn f168_a_full_disk_ends_the_task_and_says_so() {
 #[test]
 fn f168_a_terminal_on_a_full_disk_ends_too() {
     let dir = std::env::temp_dir().join(format!("csn-small-pty-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "6m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "6m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
     let with = json!({"execution_mode": "pty", "limits": {"grace_ms": 200}});
     let task = daemon.ask_with("echo begin; yes | head -c 50000000; echo end", with).task_id;
     assert_eq!(daemon.outcome(task), Outcome::Limited { limit: LimitReached::Disk });
     let shown = daemon.output(task, countersign_model::StreamName::Pty);
-    assert!(shown.starts_with(b"begin\r\ny\r\n"), "what was recorded is there");
+    assert!(shown.starts_with(b"begin\r\ny\r\n"), "the record is intact");
 }
 
 #[test]
 fn a_home_that_cannot_be_written_is_explained() {
     let dir = std::env::temp_dir().join(format!("csn-readonly-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "6m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "6m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
-    // Open: the kernel lets go of a confined task's own directory only a while after its end.
+    // Without a sandbox: the kernel releases the private directory of a sandboxed task only some time after its end.
     let before = daemon.ask_open("echo before", json!({}));
     daemon.settled(before);
     daemon.kill_daemon();
@@ -91,7 +92,7 @@ fn a_home_that_cannot_be_written_is_explained() {
 #[test]
 fn a_disk_without_room_for_the_ledger_refuses_and_loses_nothing() {
     let dir = std::env::temp_dir().join(format!("csn-full-{}", std::process::id()));
-    let Some(_small) = Small::mount(&dir, "3m") else { return };
+    let Some(_small) = SmallFileSystem::mount(&dir, "3m") else { return };
     let daemon = TestHome::new(CSN).with_home(dir.join("home"));
     daemon.start();
     let before = daemon.ask("echo before");

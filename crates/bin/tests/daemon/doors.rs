@@ -1,4 +1,4 @@
-//! The doors of the daemon under those who do not finish, do not read, or are too many.
+//! The daemon's listeners and clients that do not finish, do not read, or are too many.
 
 use crate::CSN;
 use countersign_model::RefusalCode;
@@ -14,13 +14,13 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-/// Tests hold both ends of many connections.
+/// The tests hold both ends of many connections.
 fn raise_own_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// A house with its door on loopback open, and a person's token for it.
+/// A daemon that listens on loopback, and a person's token for it.
 fn open(config: &str) -> (TestHome, String, String) {
     let daemon = TestHome::new(CSN);
     daemon.configure(config);
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// One answer with a length, off a connection that may go on.
+/// One answer with a length, from a connection that may continue.
 fn answer(stream: &mut impl Read) -> io::Result<Answer> {
     let mut from = BufReader::with_capacity(1, stream);
     let (mut status, mut length) = (0, 0);
@@ -73,13 +73,13 @@ fn ask(stream: &mut (impl Read + Write), head: &str) -> io::Result<Answer> {
     answer(stream)
 }
 
-/// Whether the other end has hung up: there is nothing more to be read, or a reset.
+/// Whether the other end has closed: nothing more can be read, or a reset.
 fn is_cut_off(stream: &mut impl Read) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(n) if n > 0)
 }
 
 #[test]
-fn half_sent_requests_keep_nobody_with_a_token_out() {
+fn half_sent_requests_do_not_keep_token_holders_out() {
     raise_own_limit();
     // Long enough that no deadline helps.
     let (daemon, at, token) = open("[http]\nheader_timeout_ms = 3600000\n");
@@ -93,7 +93,7 @@ fn half_sent_requests_keep_nobody_with_a_token_out() {
     let mut person = TcpStream::connect(&at).unwrap();
     let with_token = format!("GET /tasks HTTP/1.1\r\nauthorization: Bearer {token}");
     assert_eq!(ask(&mut person, &with_token).unwrap().status, 200);
-    // Once known, a connection does not make room for those who are not.
+    // An identified connection does not make room for unidentified ones.
     for _ in 0..600 {
         let mut stream = TcpStream::connect(&at).unwrap();
         let _ = stream.write_all(b"GET /tasks HTTP/1.1\r\n");
@@ -107,7 +107,7 @@ fn half_sent_requests_keep_nobody_with_a_token_out() {
 }
 
 #[test]
-fn agents_leave_connections_to_persons() {
+fn agents_leave_connections_for_people() {
     let (daemon, at, token) = open("[http]\nconnections = 4\n");
     let wanted = json!({"name": "bot", "kind": "agent", "scopes": ["observe"]});
     let agent = daemon.client().create_token(&body(wanted)).unwrap().token;
@@ -124,7 +124,7 @@ fn agents_leave_connections_to_persons() {
 }
 
 #[test]
-fn a_request_that_does_not_arrive_in_time_is_given_up() {
+fn a_request_that_does_not_arrive_in_time_is_dropped() {
     let (daemon, at, token) = open("[http]\nheader_timeout_ms = 700\nbody_timeout_ms = 700\n");
     let half = b"GET /tasks HTTP/1.1\r\nhost: localhost\r\nx: ";
     let (mut tcp, mut unix) = (TcpStream::connect(&at).unwrap(), socket(&daemon));
@@ -145,7 +145,7 @@ fn a_request_that_does_not_arrive_in_time_is_given_up() {
     assert_eq!(daemon.client().tasks(&Default::default()).unwrap().tasks.len(), 0, "nothing came of it");
 }
 
-/// A body that is too long, as a client sends it that looks for an answer only afterwards.
+/// A body that is too long, from a client that reads the answer only afterwards.
 fn send_too_much(stream: &mut impl Write, chunked: bool) -> io::Result<()> {
     let piece = vec![b' '; 1 << 20];
     for _ in 0..20 {
@@ -161,7 +161,7 @@ fn send_too_much(stream: &mut impl Write, chunked: bool) -> io::Result<()> {
 }
 
 #[test]
-fn bodies_that_are_too_long_are_answered_and_taken_off_the_connection() {
+fn bodies_that_are_too_long_are_answered_and_drained() {
     let (daemon, at, token) = open("");
     for (length, chunked) in [("content-length: 20971520", false), ("transfer-encoding: chunked", true)] {
         for (route, token, status) in [
@@ -178,7 +178,7 @@ fn bodies_that_are_too_long_are_answered_and_taken_off_the_connection() {
             send_too_much(&mut tcp, chunked).unwrap();
             let told = answer(&mut tcp).unwrap();
             assert_eq!(told.status, status, "{route} {length}: {}", told.body);
-            assert_eq!(ask(&mut tcp, "GET /livez HTTP/1.1").unwrap().status, 200, "the connection goes on");
+            assert_eq!(ask(&mut tcp, "GET /livez HTTP/1.1").unwrap().status, 200, "the connection continues");
         }
         let mut unix = socket(&daemon);
         unix.write_all(format!("POST /tasks HTTP/1.1\r\nhost: localhost\r\n{length}\r\n\r\n").as_bytes()).unwrap();
@@ -186,7 +186,7 @@ fn bodies_that_are_too_long_are_answered_and_taken_off_the_connection() {
         let told = answer(&mut unix).unwrap();
         assert_eq!((told.status, told.code()), (413, Some(RefusalCode::TooLarge)), "{}", told.body);
     }
-    // Who asks for leave first is not given it.
+    // A client that sends `Expect: 100-continue` gets no leave to send.
     let head = "POST /tasks HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20971520\r\nexpect: 100-continue\r\n\r\n";
     let mut unix = socket(&daemon);
     unix.write_all(head.as_bytes()).unwrap();
@@ -211,7 +211,7 @@ fn follow_from(daemon: &TestHome, after: u64) -> UnixStream {
     stream
 }
 
-/// The numbers of the decisions that come, up to `last` or until it breaks off; only of events that are whole.
+/// The numbers of the received decisions, up to `last` or until the connection breaks; only of complete events.
 fn numbers(stream: UnixStream, last: Option<u64>) -> Vec<u64> {
     let (mut all, mut id) = (Vec::new(), None);
     for line in BufReader::new(stream).split(b'\n') {
@@ -236,7 +236,7 @@ fn a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap() {
     let daemon = with_history("[http]\nstall_timeout_ms = 200\n");
     let whole = numbers_of_all(&daemon);
     let slow = follow_from(&daemon, 0);
-    // Until the daemon hangs up.
+    // Until the daemon closes the connection.
     poll(&mut [PollFd::new(&slow, PollFlags::RDHUP)], None).unwrap();
     let mut seen = numbers(slow, None);
     assert!(!seen.is_empty() && seen.len() < whole.len(), "{} of {}", seen.len(), whole.len());
@@ -244,7 +244,7 @@ fn a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap() {
     assert_eq!(seen, whole, "every decision once, in order");
 }
 
-/// Every decision up to the receipt of the last task, which is the last of all.
+/// The number of every decision up to the receipt of the last task, which is the last of all.
 fn numbers_of_all(daemon: &TestHome) -> Vec<u64> {
     let last = daemon.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks[0].task_id.to_string();
     let (mut all, mut id) = (Vec::new(), None);
@@ -262,14 +262,14 @@ fn numbers_of_all(daemon: &TestHome) -> Vec<u64> {
     all
 }
 
-/// Memory of its own that the daemon has, in KiB.
+/// Anonymous memory of the daemon, in KiB.
 fn anonymous_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// What so many readers that do not read cost the daemon, and what is left of that when they have gone, in KiB.
+/// What readers that do not read cost the daemon, and what is left of that when they have gone, in KiB.
 fn cost_of_readers(readers: usize) -> (u64, u64, u64) {
     raise_own_limit();
     let daemon = with_history("[http]\nstall_timeout_ms = 3600000\n");
@@ -277,7 +277,7 @@ fn cost_of_readers(readers: usize) -> (u64, u64, u64) {
     let before = anonymous_kb(pid);
     let all: Vec<UnixStream> = (0..readers).map(|_| follow_from(&daemon, 0)).collect();
     let waiting = || all.iter().map(|s| rustix::io::ioctl_fionread(s).unwrap()).collect::<Vec<_>>();
-    // Each has been sent what its socket holds, and nothing has moved since the daemon answered somebody else.
+    // Each was sent what its socket holds, and nothing has moved since the daemon answered another client.
     let mut last = Vec::new();
     loop {
         let now = waiting();
@@ -289,7 +289,7 @@ fn cost_of_readers(readers: usize) -> (u64, u64, u64) {
     }
     let with = anonymous_kb(pid);
     drop(all);
-    // It is given back as they go; nothing says when. What the daemon keeps for itself does not grow with them.
+    // The daemon frees it as they leave; no event tells when. What it keeps for itself does not grow with them.
     let bound = before + 20 * 1024;
     let mut after = anonymous_kb(pid);
     while after > bound {
@@ -314,7 +314,7 @@ fn two_thousand_readers_that_do_not_read_fit_into_a_hundred_megabytes_and_give_t
     assert!(after <= before + 20 * 1024, "{after} KiB are left of {with}");
 }
 
-/// Leaves a daemon this many descriptors; gives back what it had.
+/// Limits a daemon's descriptors; returns the earlier limit.
 fn limit_descriptors(pid: u32, current: Option<u64>) -> Rlimit {
     let process = Pid::from_raw(i32::try_from(pid).unwrap());
     let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
@@ -324,12 +324,12 @@ fn limit_descriptors(pid: u32, current: Option<u64>) -> Rlimit {
 }
 
 #[test]
-fn without_descriptors_nobody_is_taken_for_somebody_else() {
+fn without_descriptors_no_caller_is_mistaken_for_another() {
     let daemon = TestHome::started(CSN);
     let pid = daemon.daemon_pid();
     let mut person = socket(&daemon);
-    assert_eq!(ask(&mut person, "GET /livez HTTP/1.1").unwrap().status, 200, "it is in, and nobody yet");
-    // No number below this is free: the reserve does not help either.
+    assert_eq!(ask(&mut person, "GET /livez HTTP/1.1").unwrap().status, 200, "it is connected and not identified yet");
+    // No number below this is free, so the reserve does not help either.
     let had = limit_descriptors(pid, Some(3));
     let told = ask(&mut person, "GET /lifecycle HTTP/1.1").unwrap();
     assert_eq!((told.status, told.code()), (503, Some(RefusalCode::OutOfDescriptors)), "{}", told.body);
@@ -337,7 +337,7 @@ fn without_descriptors_nobody_is_taken_for_somebody_else() {
     limit_descriptors(pid, had.current);
     let told = ask(&mut person, "GET /lifecycle HTTP/1.1").unwrap();
     assert_eq!(told.body["you"], "person", "{}", told.body);
-    // Whoever knocks meanwhile is let in afterwards.
+    // A client that connects meanwhile is served afterwards.
     limit_descriptors(pid, Some(3));
     let mut waiting = socket(&daemon);
     waiting.write_all(b"GET /lifecycle HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
@@ -373,7 +373,7 @@ fn with_its_last_descriptors_the_daemon_still_answers_its_owner() {
     let listed = daemon.csn(&["ps", "--all"]);
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     drop(held);
-    // What they had comes back as the daemon notices.
+    // Their descriptors are free once the daemon notices.
     while follow().1.status != 200 {}
     limit_descriptors(pid, had.current);
 }
@@ -391,5 +391,5 @@ fn tasks_have_the_limit_that_the_daemon_was_given() {
     let text = std::fs::read_to_string(format!("/proc/{}/limits", daemon.client().lifecycle().unwrap().pid)).unwrap();
     let line = text.lines().find(|l| l.starts_with("Max open files")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(words[3], words[4], "the daemon takes all that it may have");
+    assert_eq!(words[3], words[4], "the daemon uses every descriptor that it may have");
 }

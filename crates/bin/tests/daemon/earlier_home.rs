@@ -1,4 +1,4 @@
-//! Homes that earlier versions made (`tests/fixtures`), opened with today's programs: everything reads, verifies and goes on.
+//! Homes of earlier versions (`tests/fixtures`), opened with today's programs: everything reads, verifies and works.
 
 use crate::{CSN, receipts::findings};
 use countersign_model::{DenialReason, Outcome, RefusalCode};
@@ -9,22 +9,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The commits whose homes are kept.
+/// The commits whose homes are stored.
 const VERSIONS: [&str; 1] = ["1e5716a"];
 
-/// A home of an earlier version, and what that version said of it.
-struct Earlier {
+/// A home of an earlier version, and what that version reported about it.
+struct EarlierHome {
     daemon: TestHome,
     dir: PathBuf,
     said: Value,
 }
 
-impl Earlier {
-    /// Unpacks a home; nothing is started.
+impl EarlierHome {
+    /// Unpacks a home without starting a daemon.
     fn unpack(version: &str, home: &str) -> Self {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
         let daemon = TestHome::new(CSN);
-        // What is kept must not go because it is old by now.
+        // Retention must not remove it because it is old by now.
         daemon.configure("[retention]\ndays = 36500\n");
         let archive = dir.join(format!("{home}.tar.gz"));
         let base = daemon.base().to_str().unwrap().to_owned();
@@ -64,7 +64,7 @@ impl Earlier {
     }
 }
 
-/// The places where two values differ, each with both; so that a failure says what is wrong and not that something is.
+/// Where two values differ, with both of them, so that a failure says what is wrong.
 fn differences(place: &str, before: &Value, now: &Value) -> Vec<String> {
     let children: Vec<String> = match (before, now) {
         (Value::Object(b), Value::Object(n)) => b.keys().chain(n.keys()).cloned().collect(),
@@ -79,13 +79,13 @@ fn differences(place: &str, before: &Value, now: &Value) -> Vec<String> {
     names.iter().flat_map(|name| differences(&format!("{place}.{name}"), &before[name], &now[name])).collect()
 }
 
-fn same(place: &str, before: &Value, now: &Value) {
+fn assert_same(place: &str, before: &Value, now: &Value) {
     assert_eq!(differences(place, before, now), [""; 0]);
 }
 
-/// An approval without what depends on the moment: whether the client that asked still waits (it does not: the daemon was
-/// stopped), and the card, which is made from the directories that are there now.
-fn lasting(approval: &Value) -> Value {
+/// An approval without what depends on the moment: whether the client still waits (it does not: the daemon was
+/// stopped), and the card, which is made from the directories that exist now.
+fn without_momentary_members(approval: &Value) -> Value {
     let mut approval = approval.clone();
     let fields = approval.as_object_mut().unwrap();
     fields.remove("asker");
@@ -96,20 +96,20 @@ fn lasting(approval: &Value) -> Value {
 #[test]
 fn a_home_of_an_earlier_version_reads_as_it_did() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "stopped");
+        let earlier = EarlierHome::up(version, "stopped");
         let said = &earlier.said;
         for (name, task) in earlier.tasks() {
-            same(name, &said["task"][task], &earlier.get(&format!("/tasks/{task}")));
+            assert_same(name, &said["task"][task], &earlier.get(&format!("/tasks/{task}")));
             let shown: Value = serde_json::from_slice(&earlier.csn(&["show", task, "--json"])).unwrap();
-            same(name, &said["show"][task], &shown);
+            assert_same(name, &said["show"][task], &shown);
         }
-        // Issue 18: a list shows a task as it is shown by itself; earlier lists left out what the journal tells.
+        // Issue 18: a list shows a task as the task's own page does; earlier lists left out what the journal tells.
         let listed = earlier.get("/tasks?limit=500");
         assert_eq!(listed["tasks"].as_array().unwrap().len(), earlier.tasks().count());
         for (before, now) in said["tasks"]["tasks"].as_array().unwrap().iter().zip(listed["tasks"].as_array().unwrap())
         {
             let task = before["task_id"].as_str().unwrap();
-            same(task, &said["task"][task], now);
+            assert_same(task, &said["task"][task], now);
         }
         for (name, path) in [
             ("grants", "/grants?limit=500"),
@@ -118,37 +118,41 @@ fn a_home_of_an_earlier_version_reads_as_it_did() {
             ("keys", "/keys"),
             ("receipts", "/receipts?limit=500"),
         ] {
-            same(name, &said[name], &earlier.get(path));
+            assert_same(name, &said[name], &earlier.get(path));
         }
         let approvals = earlier.get("/approvals?all=true&limit=500");
         assert_eq!(approvals["approvals"].as_array().unwrap().len(), said["approval"].as_object().unwrap().len());
         for (id, before) in said["approval"].as_object().unwrap() {
-            same(id, &lasting(before), &lasting(&earlier.get(&format!("/approvals/{id}"))));
+            assert_same(
+                id,
+                &without_momentary_members(before),
+                &without_momentary_members(&earlier.get(&format!("/approvals/{id}"))),
+            );
         }
     }
 }
 
 #[test]
-fn what_earlier_tasks_recorded_is_read_and_played_as_before() {
+fn earlier_recordings_are_read_and_played_as_before() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "stopped");
+        let earlier = EarlierHome::up(version, "stopped");
         for (task, before) in earlier.said["records"].as_object().unwrap() {
             let mut events = earlier.daemon.client().events(task.parse().unwrap(), None);
             let mut now = Vec::new();
             while let Some(event) = events.next_event().unwrap() {
                 now.push(serde_json::from_str::<Value>(&event.json).unwrap());
             }
-            same(task, before, &json!(now));
+            assert_same(task, before, &json!(now));
         }
         for (task, before) in earlier.said["logs"].as_object().unwrap() {
-            // Bytes, one to a character.
+            // Bytes, one per character.
             let bytes: Vec<u8> =
                 before.as_str().unwrap().chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
             assert_eq!(earlier.daemon.csn(&["logs", "--raw", task]).stdout, bytes, "{task}");
         }
         for (task, before) in earlier.said["statements"].as_object().unwrap() {
             let now: Value = serde_json::from_slice(&earlier.csn(&["receipts", "show", task, "--json"])).unwrap();
-            same(task, before, &now);
+            assert_same(task, before, &now);
         }
         let played = earlier.csn(&["replay", "--text", earlier.task("terminal")]);
         assert_eq!(String::from_utf8_lossy(&played), "fixture\nhello fixture\n40 120\n");
@@ -156,9 +160,9 @@ fn what_earlier_tasks_recorded_is_read_and_played_as_before() {
 }
 
 #[test]
-fn what_an_earlier_version_signed_verifies() {
+fn receipts_of_an_earlier_version_verify() {
     for version in VERSIONS {
-        let earlier = Earlier::unpack(version, "stopped");
+        let earlier = EarlierHome::unpack(version, "stopped");
         let holds = |args: &[&str]| assert_eq!(findings(&earlier.daemon, args), [""; 0], "{args:?}");
         // No daemon has opened it yet.
         holds(&[]);
@@ -176,9 +180,9 @@ fn what_an_earlier_version_signed_verifies() {
 }
 
 #[test]
-fn an_earlier_home_goes_on() {
+fn an_earlier_home_continues_to_work() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "stopped");
+        let earlier = EarlierHome::up(version, "stopped");
         let daemon = &earlier.daemon;
         let last = earlier.said["receipts"]["receipts"][0].clone();
         let task = daemon.ask("echo goes on");
@@ -187,7 +191,7 @@ fn an_earlier_home_goes_on() {
         assert_eq!(json!(next.seq), json!((last["seq"].as_str().unwrap().parse::<u64>().unwrap() + 1).to_string()));
         assert_eq!(json!(next.prev), last["digest"]);
         assert_eq!(daemon.stdout(task), "goes on\n");
-        // Its directory is another one by now, or gone: approved once, it is not run, and the refusal says why.
+        // Its directory is another one by now, or gone: an approved request is not run, and the refusal says why.
         let approval_of =
             |name: &str| earlier.said["task"][earlier.task(name)]["approval_id"].as_str().unwrap().to_owned();
         daemon.csn(&["approvals", "answer", &approval_of("waits"), "once"]);
@@ -206,12 +210,12 @@ fn an_earlier_home_goes_on() {
 #[test]
 fn an_earlier_home_whose_daemon_was_killed_is_recovered() {
     for version in VERSIONS {
-        let earlier = Earlier::up(version, "killed");
+        let earlier = EarlierHome::up(version, "killed");
         let running = earlier.task("running");
         let lost = earlier.daemon.sealed(running.parse().unwrap());
         assert!(matches!(lost.outcome(), Some(Outcome::Lost { .. })), "{:?}", lost.outcome());
         for (name, task) in earlier.tasks().filter(|(_, task)| *task != running) {
-            same(name, &earlier.said["task"][task], &earlier.get(&format!("/tasks/{task}")));
+            assert_same(name, &earlier.said["task"][task], &earlier.get(&format!("/tasks/{task}")));
         }
         assert_eq!(findings(&earlier.daemon, &[]), [""; 0]);
     }
@@ -220,7 +224,7 @@ fn an_earlier_home_whose_daemon_was_killed_is_recovered() {
 #[test]
 fn an_earlier_home_gets_its_id_when_a_daemon_opens_it() {
     for version in VERSIONS {
-        let earlier = Earlier::unpack(version, "stopped");
+        let earlier = EarlierHome::unpack(version, "stopped");
         let daemon = &earlier.daemon;
         let report = || -> Value { serde_json::from_slice(&daemon.csn(&["verify", "--json"]).stdout).unwrap() };
         assert_eq!((&report()["ok"], &report()["home_id"]), (&json!(true), &Value::Null), "reading needs none");
@@ -230,7 +234,7 @@ fn an_earlier_home_gets_its_id_when_a_daemon_opens_it() {
         daemon.start();
         assert_eq!(daemon.client().lifecycle().unwrap().home_id, Some(home), "it stays");
         let before = crate::receipts::statement(daemon, earlier.task("exited").parse().unwrap());
-        assert_eq!(before.predicate.home_id, None, "what was signed stays as it is");
+        assert_eq!(before.predicate.home_id, None, "signed receipts stay unchanged");
         let task = daemon.ask("echo named");
         daemon.sealed(task);
         assert_eq!(crate::receipts::statement(daemon, task).predicate.home_id, Some(home));

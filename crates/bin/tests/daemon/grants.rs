@@ -1,4 +1,4 @@
-//! What a person decides once holds exactly as far as they meant: the life of approvals and grants, by failure case.
+//! A person's decision holds exactly as far as they meant it: the life of approvals and grants, by failure case.
 
 use crate::{CSN, approvals::refusal, tree::kill};
 use countersign_client::{Client, ClientError, Events};
@@ -16,7 +16,7 @@ use std::{
 
 const SAFE: &str = "safe";
 
-/// A house with a repository to work in.
+/// A daemon with a repository to work in.
 struct Scene {
     daemon: TestHome,
     client: Client,
@@ -53,7 +53,7 @@ impl Scene {
         self.try_ask(text, json!({})).unwrap()
     }
 
-    /// Asks for something that a person must answer.
+    /// Requests a command that a person must answer.
     fn card(&self, text: &str) -> Approval {
         let task = self.ask(text);
         assert_eq!(task.status, Status::Queued, "{text}");
@@ -64,7 +64,7 @@ impl Scene {
         self.client.answer(card.id, choice, None).unwrap()
     }
 
-    /// Asks, answers, and waits for the end.
+    /// Requests, answers, and waits for the end.
     fn approved(&self, text: &str, choice: Choice) -> TaskState {
         let card = self.card(text);
         assert!(card.options.contains(&choice), "{text}: {:?}", card.options);
@@ -118,11 +118,11 @@ fn f001_echo_in_a_compound_is_neither_saved_nor_checked_again() {
     assert!(ran(&s.daemon.settled(card.task_id)));
     assert_eq!(s.labels(), ["mkdir anywhere", "touch anywhere"]);
     assert_eq!(answered.resolution().unwrap(), "Saved: touch, mkdir anywhere");
-    assert!(s.runs(&text), "the same again runs unasked");
+    assert!(s.runs(&text), "the same command runs again without approval");
 }
 
 #[test]
-fn f002_the_approved_call_runs_whatever_could_be_saved() {
+fn f002_an_approved_call_runs_even_if_nothing_can_be_saved() {
     let s = Scene::new();
     let folder = s.session.folder.clone().unwrap();
     let task = s.try_ask("printf x | tee a | base64", json!({"args": {"cwd": folder.as_str()}})).unwrap();
@@ -131,7 +131,7 @@ fn f002_the_approved_call_runs_whatever_could_be_saved() {
     assert!(card.card.as_ref().unwrap().in_session_folder);
     s.answer(&card, Choice::Once);
     assert!(ran(&s.daemon.settled(card.task_id)));
-    // Two places that nothing holds together: no folder can be meant, but the call runs.
+    // Two directories without a common one: no folder can be saved, but the call runs.
     let other = s.daemon.work().join("other");
     std::fs::create_dir(&other).unwrap();
     std::fs::write(s.path("f"), "x").unwrap();
@@ -154,7 +154,7 @@ fn f003_always_here_is_never_stored_without_its_directory() {
         assert_eq!(kept.grant.directory.as_ref().unwrap().as_str(), place);
         s.client.revoke_grant(id).unwrap();
     }
-    // Through the API a grant says where, or is refused: leaving it out is not "anywhere".
+    // Through the API a grant names its directory or is refused: leaving it out does not mean "anywhere".
     assert_eq!(refusal(s.client.post("/grants", &json!({"verb": "make"}))).code, RefusalCode::BadRequest);
     for place in ["/", "/usr", "relative", "~", s.daemon.home().parent().unwrap().to_str().unwrap()] {
         assert_eq!(
@@ -171,7 +171,7 @@ fn f003_always_here_is_never_stored_without_its_directory() {
 }
 
 #[test]
-fn f004_a_one_shot_runs_once_and_asks_again() {
+fn f004_a_command_approved_once_asks_again() {
     let s = Scene::new();
     let text = "for r in $(ls); do touch \"$r.x\"; done";
     let card = s.card(text);
@@ -195,7 +195,7 @@ fn f005_a_late_answer_after_a_restart_runs_once_and_still_saves() {
     assert_eq!(std::fs::read_to_string(s.path("ran")).unwrap(), "x\n");
     s.daemon.kill_daemon();
     s.daemon.start();
-    assert!(s.labels().len() == 1 && s.runs("echo y >> ran"), "what was saved outlives the daemon");
+    assert!(s.labels().len() == 1 && s.runs("echo y >> ran"), "a saved grant survives the daemon");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn f006_a_second_answer_changes_nothing() {
 }
 
 #[test]
-fn f008_what_was_not_offered_cannot_be_chosen() {
+fn f008_a_choice_that_was_not_offered_is_refused() {
     let s = Scene::new();
     let card = s.card("eval \"$X\"; touch a");
     for choice in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
@@ -224,7 +224,7 @@ fn f008_what_was_not_offered_cannot_be_chosen() {
         ApprovalState::Waiting,
         "it can still be answered"
     );
-    // A request that names no session is offered none.
+    // A request without a session is offered no session grant.
     let task = s.daemon.ask_with("touch b", json!({"profile": SAFE}));
     let options = &task.question.as_ref().unwrap().options;
     assert!(!options.contains(&Choice::Session) && task.request.session_id.is_some(), "{options:?}");
@@ -242,7 +242,7 @@ fn f012_two_questions_each_get_their_own_answer_in_any_order() {
 }
 
 #[test]
-fn f013_who_asked_may_be_gone_when_the_answer_comes() {
+fn f013_the_requester_may_be_gone_when_the_answer_comes() {
     let s = Scene::new();
     let mut run = s.daemon.csn_spawn(&["run", "touch late"]);
     let mut line = String::new();
@@ -254,14 +254,14 @@ fn f013_who_asked_may_be_gone_when_the_answer_comes() {
     let card = s.client.approval(&id).unwrap();
     assert_eq!(card.asker, Some(AskerPresence::Gone));
     let shown = s.daemon.csn(&["approvals", "show", &id]);
-    assert!(String::from_utf8_lossy(&shown.stdout).contains("the asker is gone"));
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("the requester no longer waits"));
     s.answer(&card, Choice::Once);
     assert!(ran(&s.daemon.settled(card.task_id)) && s.daemon.work().join("late").exists());
     assert_eq!(s.daemon.csn(&["wait", &card.task_id.to_string()]).status.code(), Some(0), "its result waits by id");
 }
 
 #[test]
-fn f014_deny_is_told_with_words_and_the_same_is_not_asked_again() {
+fn f014_a_denial_carries_a_message_and_the_same_request_is_not_asked_again() {
     let s = Scene::new();
     let card = s.card("touch ../outside");
     s.client.answer(card.id, Choice::Deny, Some("stay in the repository")).unwrap();
@@ -284,21 +284,21 @@ fn f014_deny_is_told_with_words_and_the_same_is_not_asked_again() {
     assert_eq!(elsewhere.status, Status::Queued, "another session asks");
 }
 
-/// A house with one slot, held by a task that reads until it is let go.
-fn held() -> (Scene, TaskId) {
+/// A daemon with one slot, occupied by a task that reads a line.
+fn daemon_with_one_slot_taken() -> (Scene, TaskId) {
     let s = Scene::configured("[limits]\nrunning = 1\n");
     let holder = s.try_ask("cat", json!({"profile": "full_auto", "args": {"stdin": true}})).unwrap().task_id;
     (s, holder)
 }
 
-fn let_go(s: &Scene, task: TaskId) {
+fn end_reader(s: &Scene, task: TaskId) {
     s.client.stdin(task, &body(json!({"eof": true}))).unwrap();
     s.daemon.settled(task);
 }
 
 #[test]
-fn f015_f170_a_grant_revoked_in_line_starts_nothing() {
-    let (s, holder) = held();
+fn f015_f170_a_queued_task_whose_grant_is_revoked_does_not_start() {
+    let (s, holder) = daemon_with_one_slot_taken();
     s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).unwrap();
     let first = s.ask("touch first");
     let second = s.ask("touch second");
@@ -306,7 +306,7 @@ fn f015_f170_a_grant_revoked_in_line_starts_nothing() {
     assert!(matches!(&first.ruling, Some(Ruling::Granted { by: DecidedBy::Grants(_), .. })));
     let out = s.daemon.csn(&["grants", "revoke", "touch", "in", s.repo.to_str().unwrap()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let_go(&s, holder);
+    end_reader(&s, holder);
     for task in [first.task_id, second.task_id] {
         assert!(matches!(s.daemon.outcome(task), Outcome::Denied { reason } if reason.as_str() == "grant_revoked"));
         assert!(!s.daemon.task_dir(task).exists(), "no process");
@@ -326,14 +326,14 @@ fn f016_a_path_that_became_a_link_between_question_and_launch_is_refused() {
     s.answer(&card, Choice::Once);
     assert!(matches!(s.daemon.outcome(card.task_id), Outcome::Denied { reason } if reason.as_str() == "paths_changed"));
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
-    // The same while it stands in line.
-    let (s, holder) = held();
+    // The check also covers a path that changes while the task is queued.
+    let (s, holder) = daemon_with_one_slot_taken();
     let card = s.card("mkdir sub/new");
     s.answer(&card, Choice::Here);
     assert_eq!(s.client.task(&card.task_id.to_string()).unwrap().status, Status::Queued);
     std::fs::rename(s.path("sub"), s.path("moved")).unwrap();
     symlink(s.daemon.work(), s.path("sub")).unwrap();
-    let_go(&s, holder);
+    end_reader(&s, holder);
     assert!(matches!(s.daemon.outcome(card.task_id), Outcome::Denied { reason } if reason.as_str() == "paths_changed"));
     assert!(!s.daemon.work().join("new").exists());
 }
@@ -364,7 +364,7 @@ fn a_script_is_shown_bound_to_its_content_and_refused_when_edited() {
 }
 
 #[test]
-fn f019_given_and_taken_back_while_the_house_runs() {
+fn f019_grants_can_be_added_and_revoked_while_the_daemon_runs() {
     let s = Scene::new();
     assert!(!s.runs("touch a"));
     let out = s.daemon.csn(&["grants", "add", "--verb", "touch", "--in", s.repo.to_str().unwrap()]);
@@ -385,7 +385,7 @@ fn f019_given_and_taken_back_while_the_house_runs() {
 }
 
 #[test]
-fn f020_f021_one_entry_however_it_is_written_and_folders_stand_by_themselves() {
+fn f020_f021_equal_grants_are_stored_once_and_directories_are_separate() {
     let s = Scene::new();
     let add = |directory: Value| s.client.grant(&body(json!({"verb": "touch", "directory": directory}))).unwrap().grant;
     let first = add(json!(s.repo));
@@ -415,7 +415,7 @@ fn f022_f023_neighbours_and_links_out_are_not_inside() {
 }
 
 #[test]
-fn f024_a_grant_of_another_session_audience_or_tool_covers_nothing() {
+fn f024_a_grant_for_another_session_audience_or_tool_covers_nothing() {
     let s = Scene::new();
     s.approved("touch a", Choice::Session);
     assert!(s.runs("touch b"));
@@ -438,7 +438,7 @@ fn f024_a_grant_of_another_session_audience_or_tool_covers_nothing() {
 fn f025_waiting_for_a_person_is_not_running() {
     let s = Scene::new();
     let waits = s.try_ask("echo x > done", json!({"limits": {"wall_ms": 1000}})).unwrap();
-    // Longer than a wall clock that had started with the question would allow.
+    // Longer than a wall-clock limit that had started with the question would allow.
     let other = s.try_ask("sleep 60", json!({"profile": "full_auto", "limits": {"wall_ms": 1500}})).unwrap();
     assert!(matches!(s.daemon.outcome(other.task_id), Outcome::TimedOut { .. }));
     s.client.answer(waits.approval_id().unwrap(), Choice::Once, None).unwrap();
@@ -457,7 +457,7 @@ fn f028_a_question_waits_as_long_as_its_request() {
 }
 
 #[test]
-fn f029_looking_at_and_ending_ones_own_job_never_asks() {
+fn f029_reading_and_ending_ones_own_task_needs_no_approval() {
     let s = Scene::new();
     let job = s.try_ask("cat", json!({"profile": "full_auto", "background": true, "args": {"stdin": true}})).unwrap();
     let id = job.task_id.to_string();
@@ -467,11 +467,11 @@ fn f029_looking_at_and_ending_ones_own_job_never_asks() {
         s.daemon.csn(args);
     }
     assert!(matches!(s.daemon.outcome(job.task_id), Outcome::Cancelled { .. }));
-    assert!(s.client.approvals(true).unwrap().is_empty(), "nothing was asked");
+    assert!(s.client.approvals(true).unwrap().is_empty(), "no approval was requested");
 }
 
 #[test]
-fn f030_what_is_withdrawn_is_over_and_says_so() {
+fn f030_a_withdrawn_request_is_over_and_reports_it() {
     let s = Scene::new();
     let card = s.card("touch a");
     s.client.cancel(card.task_id, Some("a new message")).unwrap();
@@ -492,7 +492,7 @@ fn f031_four_calls_each_approved_for_this_chat_all_run() {
             Ok(answered) => {
                 assert!(answered.resolution().unwrap().starts_with("Saved for this chat: curl in "));
             }
-            // The first answer covers the others: they were let go already.
+            // The first answer covers the others: they have been released already.
             Err(ClientError::Refused(TaskRefusal { refusal, .. })) => {
                 assert_eq!(refusal.code, RefusalCode::AlreadyAnswered)
             }
@@ -508,7 +508,7 @@ fn f031_four_calls_each_approved_for_this_chat_all_run() {
 }
 
 #[test]
-fn f032_tilde_and_absolute_are_one_directory() {
+fn f032_a_tilde_and_an_absolute_path_are_one_directory() {
     let s = Scene::new();
     let home = s.daemon.home().parent().unwrap().to_path_buf();
     let base = json!({"args": {"env": {"HOME": home}}});
@@ -530,7 +530,7 @@ fn f032_tilde_and_absolute_are_one_directory() {
 }
 
 #[test]
-fn one_saved_answer_lets_go_everything_that_it_covers() {
+fn one_saved_grant_releases_every_request_that_it_covers() {
     let s = Scene::new();
     let cards: Vec<Approval> = (0..5).map(|n| s.card(&format!("touch f{n}"))).collect();
     let other = s.card("mkdir d");
@@ -542,7 +542,7 @@ fn one_saved_answer_lets_go_everything_that_it_covers() {
         assert_eq!(released, card.id != cards[2].id);
     }
     assert_eq!(s.client.approval(&other.id.to_string()).unwrap().state, ApprovalState::Waiting);
-    // What is granted beforehand does the same.
+    // A grant that is added in advance releases them, too.
     s.client.grant(&body(json!({"verb": "mkdir", "directory": s.repo}))).unwrap();
     assert!(ran(&s.daemon.settled(other.task_id)));
     assert_eq!(s.client.approval(&other.id.to_string()).unwrap().resolution().unwrap(), "Approved by what was granted");
@@ -588,7 +588,7 @@ fn a_grant_for_one_risk_does_not_cover_a_worse_one() {
     s.daemon.settled(card.task_id);
     assert!(s.runs("git push origin other"));
     assert!(!s.runs("git push --force origin main"));
-    // Destructive: saved with these operands only, unless any are let through.
+    // Destructive: saved with these arguments only, unless the answer allows any.
     let card = s.card("rm -f a.txt");
     assert!(card.card.as_ref().unwrap().offers.iter().all(|o| o.exact));
     s.answer(&card, Choice::Here);
@@ -608,7 +608,7 @@ fn every_example_of_a_card_is_true() {
             Some((command, dir)) => (command, format!("/{dir}")),
             None => (example, place.to_owned()),
         };
-        // Somewhere must be there to be looked at.
+        // The directory must exist to be examined.
         std::fs::create_dir_all(&cwd).unwrap();
         let mut request = serde_json::to_value(s.daemon.request(command, json!({"profile": SAFE}))).unwrap();
         merge(&mut request, json!({"session_id": s.session.id, "args": {"cwd": cwd}}));
@@ -649,7 +649,7 @@ fn uses_and_time_run_out() {
     s.daemon.kill_daemon();
     s.daemon.start();
     assert!(s.runs("touch b") && !s.runs("touch c"), "counted over a restart");
-    assert!(s.labels().is_empty(), "what is used up is not listed");
+    assert!(s.labels().is_empty(), "a used-up grant is not listed");
     let past = json!({"verb": "touch", "directory": s.repo, "expires_at": "2020-01-01T00:00:00.000000Z"});
     assert_eq!(refusal(s.client.grant(&body(past))).code, RefusalCode::BadRequest);
     let out = s.daemon.csn(&["grants", "add", "--verb", "touch", "--in", s.repo.to_str().unwrap(), "--expires", "1h"]);
@@ -657,7 +657,7 @@ fn uses_and_time_run_out() {
 }
 
 #[test]
-fn unattended_runs_what_was_approved_beforehand_and_nothing_else() {
+fn unattended_requests_run_only_what_was_approved_in_advance() {
     let s = Scene::new();
     let alone = json!({"attended": false});
     let refused = refusal(s.try_ask("touch a", alone.clone()));
@@ -669,14 +669,14 @@ fn unattended_runs_what_was_approved_beforehand_and_nothing_else() {
 }
 
 #[test]
-fn secrets_do_not_get_into_grants() {
+fn grants_hold_no_secrets() {
     let s = Scene::new();
     let env = json!({"args": {"env": {"API_TOKEN": "hunter2-hunter2"}}});
     let task = s.try_ask("rm -f hunter2-hunter2.txt", env.clone()).unwrap();
     s.client.answer(task.approval_id().unwrap(), Choice::Here, None).unwrap();
     s.daemon.settled(task.task_id);
     let again = s.try_ask("rm -f hunter2-hunter2.txt", env.clone()).unwrap();
-    assert!(again.approval_id().is_none(), "what it is for is known by its digest");
+    assert!(again.approval_id().is_none(), "the grant names its script by digest");
     let task = s.try_ask("PASSWORD=hunter2-hunter2 touch x", env.clone()).unwrap();
     s.client.answer(task.approval_id().unwrap(), Choice::Here, None).unwrap();
     s.daemon.settled(task.task_id);
@@ -701,11 +701,11 @@ fn next_approval(events: &mut Events<Approval>) -> countersign_client::Result<Ap
 }
 
 #[test]
-fn the_stream_of_approvals_tells_what_waits_and_what_becomes_of_it() {
+fn the_stream_of_approvals_reports_pending_and_resolved_ones() {
     let s = Scene::new();
     let before = s.card("touch before");
     let mut events = s.client.approval_events();
-    assert_eq!(next_approval(&mut events).unwrap().id, before.id, "what waits comes first");
+    assert_eq!(next_approval(&mut events).unwrap().id, before.id, "pending approvals come first");
     let after = s.card("touch after");
     let next = next_approval(&mut events).unwrap();
     assert_eq!((next.id, next.state), (after.id, ApprovalState::Waiting));
@@ -714,7 +714,7 @@ fn the_stream_of_approvals_tells_what_waits_and_what_becomes_of_it() {
     assert!(next.id == before.id && matches!(next.state, ApprovalState::Answered { choice: Choice::Once, .. }));
     s.client.cancel(after.task_id, None).unwrap();
     assert_eq!(next_approval(&mut events).unwrap().state, ApprovalState::Withdrawn);
-    // Behind a cursor nothing is told twice, through a restart.
+    // After a cursor nothing is reported twice, across a restart.
     s.daemon.kill_daemon();
     assert!(next_approval(&mut events).is_err());
     s.daemon.start();
@@ -727,14 +727,14 @@ fn the_stream_of_approvals_tells_what_waits_and_what_becomes_of_it() {
 }
 
 #[test]
-fn f026_approved_and_not_run_is_told_as_it_is() {
+fn f026_a_request_that_was_approved_and_not_run_is_reported_as_such() {
     let s = Scene::new();
     let card = s.card("echo x >> ran");
     s.daemon.kill_daemon();
     let point = s.daemon.work().join("point");
     std::fs::write(&point, "commit.before_hand_over").unwrap();
     s.daemon.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
-    assert!(s.client.answer(card.id, Choice::Once, None).is_err(), "the house died while it was about to start it");
+    assert!(s.client.answer(card.id, Choice::Once, None).is_err(), "the daemon died just before it started the task");
     s.daemon.daemon_ends();
     s.daemon.start();
     let state = s.daemon.settled(card.task_id);
@@ -744,7 +744,7 @@ fn f026_approved_and_not_run_is_told_as_it_is() {
 }
 
 #[test]
-fn f027_choices_stay_in_sight_however_long_the_question_is() {
+fn f027_the_choices_stay_visible_however_long_the_command_is() {
     let s = Scene::new();
     let long = format!("touch {}", "x".repeat(5000));
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", s.daemon.home().display());
@@ -752,7 +752,7 @@ fn f027_choices_stay_in_sight_however_long_the_question_is() {
     terminal.sees("[d] Deny");
     let text = terminal.shown();
     let rest = &text[text.find("Approve `touch").unwrap()..];
-    assert!(rest.len() < 3000 && rest.contains("the whole command: csn approvals show ap_"), "{rest}");
+    assert!(rest.len() < 3000 && rest.contains("to see the whole command: csn approvals show ap_"), "{rest}");
     terminal.types(b"\n");
     terminal.types(b"d too long\n");
     terminal.sees("Denied");
@@ -761,7 +761,7 @@ fn f027_choices_stay_in_sight_however_long_the_question_is() {
 }
 
 #[test]
-fn the_prompt_at_a_terminal_explains_saves_and_is_replaced() {
+fn the_prompt_explains_grants_and_closes_when_answered_elsewhere() {
     let s = Scene::new();
     let csn = format!("cd {} && COUNTERSIGN_HOME={} {CSN}", s.repo.display(), s.daemon.home().display());
     let mut terminal = s.daemon.terminal(&format!("{csn} run 'git push origin main'"));
@@ -781,7 +781,7 @@ fn the_prompt_at_a_terminal_explains_saves_and_is_replaced() {
     assert!(!text.contains("[s]"), "a request without a session is offered none");
     terminal.types(b"h\n");
     terminal.sees(&format!("Saved: git push in {}", s.repo.display()));
-    // Answered elsewhere: the question goes.
+    // Answered on another surface: the prompt closes.
     let mut terminal = s.daemon.terminal(&format!("{csn} run 'touch elsewhere'"));
     terminal.sees("[d] Deny");
     let card = s.client.approvals(false).unwrap().pop().unwrap();
@@ -794,7 +794,7 @@ fn csn_approvals_watch_asks_at_a_terminal() {
     let s = Scene::new();
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", s.daemon.home().display());
     let mut terminal = s.daemon.terminal(&format!("{csn} approvals watch"));
-    terminal.sees("questions come up here");
+    terminal.sees("approvals are asked here as they arrive");
     let (a, b) = (s.card("touch a"), s.card("touch b"));
     terminal.sees("Approve `touch a`");
     terminal.types(b"o\n");
@@ -802,7 +802,7 @@ fn csn_approvals_watch_asks_at_a_terminal() {
     terminal.sees("Approve `touch b`");
     terminal.types(b"d no b\n");
     assert!(matches!(s.daemon.outcome(b.task_id), Outcome::Denied { .. }));
-    // Without a terminal it only tells.
+    // Without a terminal it only lists.
     let mut child = s.daemon.csn_spawn(&["approvals", "watch", "--json"]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let c = s.card("touch c");
@@ -813,7 +813,7 @@ fn csn_approvals_watch_asks_at_a_terminal() {
 }
 
 #[test]
-fn f017_a_configuration_that_cannot_be_read_leaves_reading_only() {
+fn f017_with_an_unreadable_configuration_only_read_only_commands_run() {
     let daemon = TestHome::new(CSN);
     daemon.configure("profile = \"full_auto\"\nnot_a_key = 1\n");
     daemon.start();
@@ -831,11 +831,11 @@ fn f017_a_configuration_that_cannot_be_read_leaves_reading_only() {
     );
     let reads = client.ask(&daemon.request("ls", json!({"profile": "safe"}))).unwrap();
     let reads = daemon.settled(reads.task_id);
-    assert!(ran(&reads) && reads.confinement() == Some(Confinement::ReadOnly), "what only reads runs");
+    assert!(ran(&reads) && reads.confinement() == Some(Confinement::ReadOnly), "a read-only command runs");
     let text = std::fs::read_to_string(daemon.home().parent().unwrap().join("config/countersign/config.toml")).unwrap();
     assert!(text.contains("not_a_key"), "the file is untouched");
     assert!(!daemon.csn(&["doctor"]).status.success());
-    // An addition to what is always denied that makes no sense refuses to start.
+    // A hard deny that makes no sense: the daemon refuses to start.
     let daemon = TestHome::new(CSN);
     daemon.configure("[[hard_deny]]\nname = \"x\"\nverbs = 3\n");
     let why = daemon.try_start().unwrap_err();
@@ -843,7 +843,7 @@ fn f017_a_configuration_that_cannot_be_read_leaves_reading_only() {
 }
 
 #[test]
-fn permissions_are_recorded_with_who_gave_them() {
+fn permissions_are_recorded_with_their_giver() {
     let s = Scene::new();
     let state = s.approved("touch a", Choice::Here);
     let records = s.daemon.records(state.task_id);
@@ -857,7 +857,7 @@ fn permissions_are_recorded_with_who_gave_them() {
     assert_eq!(s.client.grants().unwrap()[0].grant.id, Some(saved[0].grant));
 }
 
-/// Changes a ledger that nobody serves.
+/// Changes a ledger that no daemon serves.
 fn sql(daemon: &TestHome, text: &str) {
     let conn = rusqlite::Connection::open(daemon.home().join("ledger.db")).unwrap();
     conn.execute_batch(text).unwrap();
@@ -865,7 +865,7 @@ fn sql(daemon: &TestHome, text: &str) {
 }
 
 #[test]
-fn f017_with_its_ledger_gone_the_house_only_reads() {
+fn f017_without_its_ledger_the_daemon_only_reads() {
     for damage in ["not a database at all, whatever it says", "newer"] {
         let daemon = TestHome::started(CSN);
         let done = daemon.ask("echo kept; echo err >&2; exit 3");
@@ -904,18 +904,19 @@ fn f017_with_its_ledger_gone_the_house_only_reads() {
     }
 }
 
-/// A ledger of the first schema, with a task that waits, is brought up to date; a copy stays, and nobody gains a right.
+/// A ledger of the first schema, with a waiting task, is migrated; a copy stays, and no principal gains a right.
 #[test]
 fn f018_an_older_ledger_is_migrated_with_a_copy_kept_and_adds_no_authority() {
     let s = Scene::new();
     let card = s.card("touch later");
     s.client.grant(&body(json!({"verb": "mkdir", "directory": s.repo}))).unwrap();
     assert!(s.daemon.csn(&["down"]).status.success());
+    sql(&s.daemon, &format!("DROP INDEX {}", "decisions_of_house"));
     sql(
         &s.daemon,
         "DELETE FROM schema_version WHERE version > 1; DELETE FROM decisions WHERE line LIKE '%grant.saved%';
          DROP TABLE receipts; DROP TABLE artifacts; DROP INDEX tasks_unsealed; ALTER TABLE tasks DROP COLUMN sealed;
-         DROP INDEX tasks_waiting; DROP INDEX decisions_of_house;
+         DROP INDEX tasks_waiting;
          ALTER TABLE tasks DROP COLUMN principal; ALTER TABLE tasks DROP COLUMN session;
          ALTER TABLE tasks DROP COLUMN waits;",
     );
@@ -951,7 +952,7 @@ fn variables_that_come_with_a_request_are_seen_by_the_gate_and_on_the_card() {
         assert!(String::from_utf8_lossy(&told.stdout).contains(&format!("with {name}=")), "{name}");
         s.client.cancel(task.task_id, None).unwrap();
     }
-    // A name that leads to somebody's own file is not the program that was granted.
+    // A name that leads to a file of another user is not the program that was granted.
     script(&s, "touch", "echo mine");
     std::fs::rename(s.path("touch"), evil.join("touch")).unwrap();
     let path = format!("{}:/usr/bin:/bin", evil.display());
@@ -968,11 +969,11 @@ fn an_answer_saves_what_its_card_was_about_and_nothing_else() {
     s.client.revoke_grant(grant.grant.id.unwrap()).unwrap();
     s.answer(&card, Choice::Anywhere);
     s.daemon.settled(card.task_id);
-    assert_eq!(s.labels(), ["mkdir anywhere"], "what was taken back is not given again");
+    assert_eq!(s.labels(), ["mkdir anywhere"], "a revoked grant does not return");
 }
 
 #[test]
-fn a_script_that_became_a_pipe_holds_up_nobody() {
+fn a_script_that_became_a_pipe_blocks_nothing() {
     let s = Scene::new();
     script(&s, "s.sh", "echo x");
     let card = s.card("bash s.sh");
@@ -983,15 +984,15 @@ fn a_script_that_became_a_pipe_holds_up_nobody() {
     assert!(matches!(s.daemon.outcome(card.task_id), Outcome::Denied { .. }));
 }
 
-/// The terminal that asked is gone: the question is not, and its answer is told wherever it is looked for.
+/// The terminal that asked is gone: the approval is not, and every surface reports its answer.
 #[test]
-fn f009_f011_a_question_that_cannot_be_shown_here_waits_elsewhere() {
+fn f009_f011_an_approval_that_cannot_be_shown_here_waits_on_other_surfaces() {
     let s = Scene::new();
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", s.daemon.home().display());
     let mut terminal = s.daemon.terminal(&format!("{csn} run 'touch a'"));
     terminal.sees("[d] Deny");
     drop(terminal);
-    // Nothing can be said here at all: no terminal, no output.
+    // Nothing can be printed here: no terminal, no output.
     let mute = s.daemon.outside(&["bash", "-c", &format!("{csn} run --no-wait 'touch b' > /dev/full 2> /dev/full")]);
     assert!(!mute.status.success());
     let waiting = s.client.approvals(false).unwrap();
@@ -1022,22 +1023,22 @@ fn a_terminal_and_the_background_are_asked_about_once_for_a_verb_and_a_place() {
 }
 
 #[test]
-fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() {
+fn a_grant_added_just_before_a_crash_releases_its_requests_after_it() {
     let s = Scene::new();
     let cards: Vec<Approval> = (0..6).map(|n| s.card(&format!("touch f{n}"))).collect();
     s.daemon.kill_daemon();
     let point = s.daemon.work().join("point");
     s.daemon.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
-    // Once this is written, so is everything that came before it.
+    // Once this is recorded, everything before it is, too.
     s.client.grant(&body(json!({"verb": "other", "directory": s.repo}))).unwrap();
-    // Dies when the grant is written, and before anybody is let go.
+    // The daemon dies when the grant is recorded and before it releases a task.
     std::fs::write(&point, "ledger.after_commit").unwrap();
     assert!(s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).is_err());
     s.daemon.daemon_ends();
     s.daemon.start();
     assert_eq!(s.labels().len(), 2);
     for card in &cards {
-        // One that was let go in the very commit after which the house died was not started, and says so.
+        // A task that was released in the last commit before the daemon died was not started, and reports so.
         let state = s.daemon.settled(card.task_id);
         let told = matches!(state.outcome(), Some(Outcome::Failed { .. }));
         let granted = matches!(&state.ruling, Some(Ruling::Granted { by: DecidedBy::Grants(_), .. }));
@@ -1046,7 +1047,7 @@ fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() 
 }
 
 #[test]
-fn an_ended_session_is_given_nothing_and_short_ids_mean_nothing() {
+fn an_ended_session_gets_no_grant_and_short_ids_are_refused() {
     let s = Scene::new();
     let card = s.card("touch a");
     for short in ["0", "ap_", "ap_0", &card.id.to_string()[..6]] {
@@ -1056,9 +1057,9 @@ fn an_ended_session_is_given_nothing_and_short_ids_mean_nothing() {
     assert_eq!(refusal(s.client.answer(card.id, Choice::Session, None)).code, RefusalCode::SessionOver);
     assert!(s.labels().is_empty());
     s.answer(&card, Choice::Once);
-    assert!(ran(&s.daemon.settled(card.task_id)), "it can still be let run");
+    assert!(ran(&s.daemon.settled(card.task_id)), "it can still be approved");
     let words = s.client.answer_with(card.id, Choice::Once, Some("no wait"), false);
-    assert_eq!(refusal(words).code, RefusalCode::BadRequest, "words go with a refusal");
+    assert_eq!(refusal(words).code, RefusalCode::BadRequest, "only a denial takes a message");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Commands that nobody saw, beside one ordinary grant: whatever the gate misses, the sandbox of what was accepted holds.
+//! Commands that the gate misses, beside one ordinary grant: the sandbox of the granted command confines them.
 
 use crate::CSN;
 use countersign_client::ClientError;
@@ -18,7 +18,7 @@ use std::{
 
 const SECRET: &str = "PRIVATE-KEY-OF-THE-USER";
 
-/// A project with a grant for `git commit`, a home with a key, and listeners that count who comes.
+/// A project with a grant for `git commit`, a home with a key, and listeners that count connections.
 struct Target {
     daemon: TestHome,
     home: PathBuf,
@@ -55,7 +55,7 @@ impl Target {
         Self { daemon, home, port, came }
     }
 
-    /// What a hidden command would do: write to the home, read a key, connect. Each leaves a mark if it gets through.
+    /// What a hidden command would do: write to the home, read a key, connect. Each leaves a mark if it succeeds.
     fn payloads(&self) -> Vec<String> {
         let (home, port) = (self.home.display(), self.port);
         vec![
@@ -72,7 +72,7 @@ impl Target {
         ]
     }
 
-    /// What has got through, if anything has.
+    /// The marks of what has succeeded.
     fn marks(&self, said: &str) -> Vec<String> {
         let mut marks = Vec::new();
         for path in ["pwned", ".bashrc", ".local/bin"] {
@@ -96,7 +96,7 @@ impl Target {
     }
 }
 
-/// Ways to put a command where a reader might not look. `P` is the command.
+/// Ways to put a command where a parser might miss it. `P` is the command.
 #[rustfmt::skip]
 const FORMS: &[&str] = &[
     // Continued lines.
@@ -160,7 +160,7 @@ fn nothing_hidden_beside_a_grant_gets_through() {
     assert!(tried >= 500 && refused > 0, "{tried} tried, {ran} ran, {refused} refused");
 }
 
-/// A hook is a hidden command that no reading finds: all of them really run, in the sandbox of `git commit`.
+/// A hook is a hidden command that no parser finds: all of them really run, in the sandbox of `git commit`.
 #[test]
 fn hooks_of_a_granted_commit_stay_in_its_sandbox() {
     let target = Target::new();
@@ -174,7 +174,7 @@ fn hooks_of_a_granted_commit_stay_in_its_sandbox() {
     script.push_str("echo hooked > ran\nexit 0\n");
     fs::write(&hook, script).unwrap();
     fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // An operand that is called like an option must not bring its login along.
+    // An argument that looks like an option must not bring its credentials along.
     fs::write(work.join("-S"), "").unwrap();
     let added = target.daemon.outside(&["git", "-C", work.to_str().unwrap(), "add", "--", "-S"]);
     assert!(added.status.success());
@@ -192,7 +192,7 @@ fn hooks_of_a_granted_commit_stay_in_its_sandbox() {
     assert!(shown.contains("workspace: it writes the roots") && shown.contains("no network"), "{shown}");
 }
 
-/// The same payloads get through where a person let them run open: the proof above can fail.
+/// The same payloads succeed where a person allowed them without a sandbox: the proof above can fail.
 #[test]
 fn the_same_commands_get_through_where_they_run_open() {
     let target = Target::new();

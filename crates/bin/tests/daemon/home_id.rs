@@ -1,4 +1,4 @@
-//! The id of a home: made once, named by every receipt, checked by `csn verify`, and part of a task's name across homes.
+//! The id of a home: created once, named by every receipt, checked by `csn verify`, and part of a task's address.
 
 use crate::{
     CSN,
@@ -23,7 +23,7 @@ fn out(output: &Output) -> String {
 }
 
 #[test]
-fn a_home_is_named_once_before_anything_else_is_decided() {
+fn a_home_gets_its_id_once_before_any_other_decision() {
     let daemon = TestHome::started(CSN);
     let home = home_of(&daemon);
     let task = daemon.ask("echo one");
@@ -40,7 +40,7 @@ fn a_home_is_named_once_before_anything_else_is_decided() {
 }
 
 #[test]
-fn what_is_signed_and_what_is_shown_names_the_home() {
+fn receipts_and_answers_name_the_home() {
     let daemon = TestHome::started(CSN);
     let home = home_of(&daemon);
     let task = daemon.ask("echo one").to_string();
@@ -62,7 +62,7 @@ fn what_is_signed_and_what_is_shown_names_the_home() {
 }
 
 #[test]
-fn a_head_of_another_home_is_no_anchor() {
+fn a_ledger_head_of_another_home_is_rejected() {
     let (daemon, other) = (TestHome::started(CSN), TestHome::started(CSN));
     for daemon in [&daemon, &other] {
         daemon.sealed(daemon.ask("echo one"));
@@ -96,7 +96,7 @@ fn a_task_is_named_with_its_home_or_without() {
 }
 
 #[test]
-fn a_task_of_another_home_is_refused_in_words() {
+fn a_task_of_another_home_is_refused_with_the_reason() {
     let daemon = TestHome::started(CSN);
     let (home, task) = (home_of(&daemon), daemon.ask("echo one"));
     daemon.sealed(task);
@@ -119,7 +119,7 @@ fn a_task_of_another_home_is_refused_in_words() {
 }
 
 #[test]
-fn a_home_that_was_exchanged_is_found() {
+fn an_exchanged_home_is_found() {
     let it = Stopped::with(2);
     let ours: HomeId = statement_home(&it, 1).parse().unwrap();
     let [one, two] = [it.tasks[0], it.tasks[1]];
@@ -129,7 +129,7 @@ fn a_home_that_was_exchanged_is_found() {
         let of = format!("receipt {number} ({task}): is a receipt of home {ours}; this one is {OTHER}");
         assert!(found.contains(&of), "{found:?}");
     }
-    // Also by somebody who has the key.
+    // Also if the attacker has the key.
     it.sign(2, &it.key(), |s| s["predicate"]["home_id"] = OTHER.into());
     let found = findings(&it.daemon, &["--receipts-only"]);
     assert!(

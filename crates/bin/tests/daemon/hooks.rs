@@ -1,4 +1,4 @@
-//! Agents that ask before their own shell runs something: hooks, tickets, witnesses.
+//! Agents that ask before their own shell runs a command: hooks, tickets, witness mode.
 
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
@@ -15,7 +15,7 @@ fn bash(daemon: &TestHome, command: &str) -> Value {
     })
 }
 
-/// What a hook let through, as it is to be run.
+/// The command that the agent runs instead, after its hook allowed it.
 fn rewritten(daemon: &TestHome, agent: &mut TestAgent, command: &str) -> String {
     let (code, out, err) = agent.hook("claude-code", &bash(daemon, command));
     assert_eq!((code, err.as_str()), (0, ""), "{command}");
@@ -40,7 +40,7 @@ fn last(daemon: &TestHome) -> TaskState {
 }
 
 #[test]
-fn what_only_reads_runs_here_and_looks_as_if_it_ran_there() {
+fn a_read_only_command_runs_in_the_daemon_and_looks_as_if_the_agent_ran_it() {
     let daemon = TestHome::started(CSN);
     std::fs::write(daemon.work().join("a.txt"), "read me\n").unwrap();
     let mut agent = daemon.agent();
@@ -60,19 +60,19 @@ fn what_only_reads_runs_here_and_looks_as_if_it_ran_there() {
     assert_eq!(task.outcome(), Some(&Outcome::Exited { code: 3 }));
     let session = get(&daemon, &format!("/sessions/{}", task.request.session_id.unwrap())).unwrap();
     assert_eq!((&session["conversation"], &session["agent"]["pid"]), (&json!("claude-code c1"), &json!(agent.pid())));
-    // What nobody was asked about has the base alone.
+    // A command that runs without approval has only the base variables.
     let command = rewritten(&daemon, &mut agent, "echo \"<$FROM_AGENT$API_TOKEN>\"");
     assert_eq!(agent.shell(&command).1, "<>\n");
 }
 
 #[test]
-fn a_person_answers_elsewhere_and_the_command_goes_on_where_it_was_asked() {
+fn a_person_answers_elsewhere_and_the_command_continues_in_the_agent() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let command = rewritten(&daemon, &mut agent, "echo $FROM_AGENT:$API_TOKEN > made; cat made");
     let waits = std::thread::spawn(move || (agent.shell(&command), agent));
     let approval = loop {
-        // It is there once `csn exec` has asked.
+        // The approval exists once `csn exec` has requested the task.
         let all = get(&daemon, "/approvals").unwrap();
         if let Some(found) = all["approvals"].as_array().and_then(|a| a.first()) {
             break found["id"].as_str().unwrap().parse().unwrap();
@@ -86,7 +86,7 @@ fn a_person_answers_elsewhere_and_the_command_goes_on_where_it_was_asked() {
 }
 
 #[test]
-fn what_is_denied_does_not_run_and_says_why() {
+fn a_denied_command_does_not_run_and_gets_the_reason() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     for (name, command) in [("claude-code", "csn down"), ("codex", "rm -rf /"), ("claude-code", "echo $(csn down)")] {
@@ -107,7 +107,7 @@ fn what_is_denied_does_not_run_and_says_why() {
     assert!(answer["decision"] == "deny" && answer["reason"].as_str().unwrap().contains("countersign"), "{answer}");
 }
 
-/// Whatever goes wrong, the agent is told not to run it.
+/// Whatever goes wrong, the agent is told not to run the command.
 #[test]
 fn hooks_fail_closed() {
     let daemon = TestHome::started(CSN);
@@ -121,7 +121,7 @@ fn hooks_fail_closed() {
     let mut elsewhere = bash(&daemon, "ls");
     elsewhere["cwd"] = json!("/nowhere/at/all");
     assert_eq!(agent.hook("claude-code", &elsewhere).0, 2);
-    // What is not about a shell is not ours to answer; a shell by another name is.
+    // The hook answers only for shells; a shell of another name is one.
     let mut other = bash(&daemon, "ls");
     (other["tool_name"], other["tool_input"]) = (json!("Read"), json!({"file_path": "/a"}));
     assert_eq!(agent.hook("claude-code", &other), (0, String::new(), String::new()));
@@ -134,7 +134,7 @@ fn hooks_fail_closed() {
         renamed["tool_input"] = json!({"cmd": "csn down"});
         assert_eq!(agent.hook("codex", &renamed).0, 2, "{name}");
     }
-    // An answer that nobody can read is none.
+    // An answer that cannot be written is no answer.
     let said = bash(&daemon, "csn down").to_string();
     for closed in ["1>&-", ">/dev/full"] {
         assert_eq!(agent.run(&["/bin/sh", "-c", &format!("{CSN} hook codex {closed}")], &said).0, 2, "{closed}");
@@ -146,17 +146,17 @@ fn hooks_fail_closed() {
     assert!(err.contains("csn up --detach"), "{err}");
     for starts in [["ps", "-a"], ["run", "true"], ["wait", "tk_0000000000000000"]] {
         let (code, _, err) = agent.csn(&starts);
-        assert!(code == 125 && err.contains("an agent does not start one"), "{starts:?}: {err}");
+        assert!(code == 125 && err.contains("an agent may not start one"), "{starts:?}: {err}");
     }
     for up in [&["up", "--detach"][..], &["up"], &["up", "--detached"]] {
         let (code, _, err) = agent.csn(up);
-        assert!(code == 125 && err.contains("an agent does not start one"), "{up:?}: {err}");
+        assert!(code == 125 && err.contains("an agent may not start one"), "{up:?}: {err}");
     }
     assert!(daemon.client().lifecycle().is_err(), "nothing below an agent starts one");
     assert_eq!(agent.shell(&command).0, 125);
     assert!(!daemon.work().join("ran").exists());
     daemon.start();
-    // Tickets go with their daemon: what was let through before is asked about anew.
+    // Tickets end with their daemon: the hook asks again about what it allowed before.
     let (code, _, err) = agent.shell(&command);
     assert_eq!(code, 1, "{err}");
     assert!(err.contains("its hook gets a new ticket"), "{err}");
@@ -172,7 +172,7 @@ fn a_ticket_is_for_one_command_one_place_one_agent_and_one_time() {
     let first = rewritten(&daemon, &mut agent, "echo one");
     let (code, _, err) = agent.csn(&["exec", "--ticket", &ticket(&first), "--", "echo two"]);
     assert!(code == 77 && err.contains("another command"), "{err}");
-    assert_eq!(agent.shell(&first).0, 1, "it was used, and not for what it was for");
+    assert_eq!(agent.shell(&first).0, 1, "the ticket was used for another command");
     let second = rewritten(&daemon, &mut agent, "echo one");
     let (code, _, err) = other.shell(&second);
     assert!(code == 77 && err.contains("another agent"), "{err}");
@@ -186,14 +186,14 @@ fn a_ticket_is_for_one_command_one_place_one_agent_and_one_time() {
     let fifth = rewritten(&daemon, &mut agent, "echo one");
     assert_eq!(agent.shell(&fifth), (0, "one\n".to_owned(), String::new()));
     assert_eq!(agent.shell(&fifth).0, 1);
-    // What was let through and came to nothing is on record all the same.
+    // A command that was allowed and never ran is recorded all the same.
     let withdrawn = tasks(&daemon).iter().filter(|t| matches!(t.outcome(), Some(Outcome::Withdrawn { .. }))).count();
     assert_eq!(withdrawn, 4);
 }
 
-/// The shell of an agent that keeps its directory goes where its command went.
+/// The shell of an agent that keeps its directory follows its command.
 #[test]
-fn a_directory_that_a_command_ended_in_is_kept_for_its_agent() {
+fn the_agents_shell_follows_the_directory_of_its_command() {
     let daemon = TestHome::started(CSN);
     std::fs::create_dir_all(daemon.work().join("it's/sub")).unwrap();
     std::fs::create_dir(daemon.work().join("two\nlines")).unwrap();
@@ -218,12 +218,12 @@ fn a_directory_that_a_command_ended_in_is_kept_for_its_agent() {
     let text = rewritten(&daemon, &mut agent, "cd \"it's\"; echo \"<$BASH_ENV>\"");
     assert_eq!(agent.shell(&text).1, "<>\n", "it is gone before the command begins");
     let exposed = daemon.frame(last(&daemon).task_id, |f| matches!(f, Frame::EnvExposed { .. }));
-    assert!(!format!("{exposed:?}").contains("BASH_ENV"), "it is ours: {exposed:?}");
+    assert!(!format!("{exposed:?}").contains("BASH_ENV"), "it belongs to the user: {exposed:?}");
 }
 
-/// Below an agent nobody is a person, however it is hidden.
+/// No process below an agent is a person, however it hides.
 #[test]
-fn a_script_of_the_agent_does_not_answer() {
+fn a_script_of_the_agent_cannot_approve() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     rewritten(&daemon, &mut agent, "ls");
@@ -246,7 +246,7 @@ fn a_script_of_the_agent_does_not_answer() {
 }
 
 #[test]
-fn a_witness_decides_and_is_told() {
+fn witness_mode_decides_and_records_the_end() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let (code, out, _) = agent.hook("claude-code --witness", &bash(&daemon, "ls"));
@@ -263,7 +263,7 @@ fn a_witness_decides_and_is_told() {
     assert_eq!(task.outcome(), Some(&Outcome::Exited { code: 0 }));
     let kind = crate::receipts::statement(&daemon, task.task_id).predicate.execution.unwrap().kind;
     assert_eq!(kind, ExecutionKind::Observed);
-    // What would be asked about is denied: there is nobody to wait here.
+    // A command that needs approval is denied: in witness mode no one waits for a person.
     let (_, out, _) = agent.hook("claude-code --witness", &bash(&daemon, "git push"));
     assert!(out.contains("\"deny\"") && out.contains("csn grants add"), "{out}");
     assert_eq!(agent.hook("codex --witness", &bash(&daemon, "ls")).1, "", "a bare allow is a fault there");
@@ -271,9 +271,9 @@ fn a_witness_decides_and_is_told() {
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
 }
 
-/// A directory that an agent names makes no root of it, once it is known for an agent.
+/// A directory that an agent names does not become a root once it is known to be an agent.
 #[test]
-fn what_an_agent_says_of_its_place_is_not_believed() {
+fn a_directory_that_an_agent_claims_is_not_believed() {
     let daemon = TestHome::started(CSN);
     let secret = daemon.base().join("elsewhere");
     std::fs::create_dir(&secret).unwrap();
@@ -290,7 +290,7 @@ fn what_an_agent_says_of_its_place_is_not_believed() {
 }
 
 #[test]
-fn what_ends_the_agents_tool_ends_the_command() {
+fn ending_the_agents_tool_ends_the_command() {
     let daemon = TestHome::started(CSN);
     daemon.configure("profile = \"full_auto\"\n");
     let mut agent = daemon.agent();
@@ -318,9 +318,9 @@ fn refused_calls_name_what_is_wrong() {
     }
 }
 
-/// The whole way: installed, proved, used, examined, taken out.
+/// The whole way: installed, proved, used, examined, uninstalled.
 #[test]
-fn what_is_installed_is_proved_with_the_real_programs() {
+fn an_installation_is_proved_with_the_real_programs() {
     let daemon = TestHome::started(CSN);
     let settings = daemon.base().join(".claude/settings.json");
     std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
@@ -334,24 +334,24 @@ fn what_is_installed_is_proved_with_the_real_programs() {
     let doctor = daemon.csn(&["doctor"]);
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert_eq!(told.lines().filter(|l| l.starts_with("ok") && l.contains(" agent ")).count(), 6, "{told}");
-    // As the agent would call it, word for word.
+    // Exactly as the agent would call it.
     let written: String = std::fs::read_to_string(&settings).unwrap();
     let command = written.split("\"command\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let mut agent = daemon.agent();
     let (code, out, _) = agent.run(&["/bin/sh", "-c", &command], &bash(&daemon, "ls").to_string());
     assert!(code == 0 && out.contains("exec --ticket"), "{out}");
     let (_, out, _) = agent.hook("claude-code", &bash(&daemon, "csn install claude-code --uninstall"));
-    assert!(out.contains("\"deny\""), "an agent does not take out what it goes through: {out}");
+    assert!(out.contains("\"deny\""), "an agent cannot uninstall its own hook: {out}");
     for args in [&["install", "claude-code", "--uninstall"][..], &["install", "claude-code", "--witness"]] {
         let (code, _, err) = agent.csn(args);
-        assert!(code == 125 && err.contains("an agent does not change"), "{args:?}: {err}");
+        assert!(code == 125 && err.contains("an agent may not change"), "{args:?}: {err}");
     }
     for agent in ["codex", "gemini", "goose", "cursor"] {
         assert!(daemon.csn(&["install", agent, "--uninstall"]).status.success());
     }
     daemon.kill_daemon();
     let doctor = daemon.csn(&["doctor"]);
-    assert!(!doctor.status.success(), "without a house a hook blocks everything, and not because of what it is");
+    assert!(!doctor.status.success(), "without a daemon a hook blocks everything");
     daemon.start();
     for agent in ["claude-code", "opencode"] {
         assert!(daemon.csn(&["install", agent, "--uninstall"]).status.success());
@@ -360,9 +360,9 @@ fn what_is_installed_is_proved_with_the_real_programs() {
     assert!(!daemon.base().join(".codex").exists() && !daemon.base().join(".cursor").exists());
 }
 
-/// Whatever it was started with, the agent is who started it: not a shell in between, and never a person's.
+/// The agent is the process that started the hook: not a shell in between, and never a person's process.
 #[test]
-fn the_agent_is_found_behind_what_it_starts_hooks_with() {
+fn the_agent_is_found_behind_the_shell_that_starts_its_hook() {
     for how in ["bash -o pipefail -c", "bash -euo pipefail -c", "timeout 60 sh -c", "env A=b sh -c", "bash -lc"] {
         let daemon = TestHome::started(CSN);
         let mut agent = daemon.agent();
@@ -385,7 +385,7 @@ fn the_agent_is_found_behind_what_it_starts_hooks_with() {
 }
 
 #[test]
-fn who_closes_the_output_ends_the_command() {
+fn closing_the_output_ends_the_command() {
     let daemon = TestHome::new(CSN);
     daemon.configure("profile = \"full_auto\"\n");
     daemon.start();
@@ -396,9 +396,9 @@ fn who_closes_the_output_ends_the_command() {
     assert!(matches!(daemon.settled(tasks(&daemon)[0].task_id).outcome(), Some(&Outcome::Cancelled { .. })));
 }
 
-/// What reached the gate is on record, whatever became of it.
+/// Every request that reached the gate is recorded, whatever happened to it.
 #[test]
-fn tickets_that_come_to_nothing_are_withdrawn() {
+fn unredeemed_tickets_are_withdrawn() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let first = rewritten(&daemon, &mut agent, "echo one");
@@ -411,7 +411,7 @@ fn tickets_that_come_to_nothing_are_withdrawn() {
          print(c.getresponse().status)\n",
         daemon.home().join("run/csn.sock").display()
     );
-    // Of the agent itself: what it started is a child of its own.
+    // The agent itself: what it started is a child of its own.
     assert_eq!(agent.run(&["python3", "-c", &script], "").1, "400\n");
     let withdrawn = |n| {
         let all = tasks(&daemon);
@@ -427,9 +427,9 @@ fn tickets_that_come_to_nothing_are_withdrawn() {
     assert!(daemon.csn(&["verify"]).status.success());
 }
 
-/// What a task has left behind is not every agent.
+/// A marker that a task has left behind does not stand for every agent.
 #[test]
-fn a_marker_of_no_task_sees_no_agents_sessions() {
+fn a_marker_of_no_task_sees_no_sessions_of_agents() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let text = rewritten(&daemon, &mut agent, "echo one");
@@ -440,9 +440,9 @@ fn a_marker_of_no_task_sees_no_agents_sessions() {
     assert_eq!(String::from_utf8_lossy(&seen.stdout), "");
 }
 
-/// A few lines that stay behind must not be something that can be written and executed.
+/// The text that the agent's shell evaluates must not be a file that can be changed and executed.
 #[test]
-fn what_a_shell_is_given_to_tell_its_end_is_only_that() {
+fn the_text_for_the_agents_shell_only_changes_directory() {
     let daemon = TestHome::new(CSN);
     daemon.configure("profile = \"full_auto\"\n");
     daemon.start();
@@ -455,9 +455,9 @@ fn what_a_shell_is_given_to_tell_its_end_is_only_that() {
     assert!(!out.contains("memfd"), "{out}");
 }
 
-/// Who hangs up while its ticket is taken leaves a task or a record, never nothing.
+/// A client that disconnects while it redeems its ticket leaves a task or a record, never nothing.
 #[test]
-fn a_ticket_whose_redeemer_hangs_up_comes_to_something() {
+fn a_ticket_whose_redeemer_disconnects_leaves_a_task_or_a_record() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let mut tickets = Vec::new();
@@ -478,7 +478,7 @@ fn a_ticket_whose_redeemer_hangs_up_comes_to_something() {
     );
     let argv: Vec<&str> = ["python3", "-c", &script].into_iter().chain(tickets.iter().map(String::as_str)).collect();
     assert_eq!(agent.run(&argv, "").0, 0);
-    // Those that were never read are still out: the house takes them back when it goes.
+    // Tickets that were never redeemed are still open: the daemon withdraws them when it stops.
     assert!(daemon.csn(&["down"]).status.success());
     daemon.daemon_ends();
     daemon.start();

@@ -1,4 +1,4 @@
-//! Bad input and bad surroundings: a clear error that says what to do, and nothing lost.
+//! Bad input and bad environments: a clear error that says what to do, and nothing lost.
 
 use crate::CSN;
 use countersign_client::ClientError;
@@ -67,7 +67,7 @@ fn bodies_that_are_not_requests_name_the_field() {
 }
 
 #[test]
-fn addresses_that_lead_nowhere_say_so() {
+fn unknown_addresses_are_refused_with_a_reason() {
     let daemon = TestHome::started(CSN);
     let code = |method: &str, path: &str| match daemon.client().call(method, path, &[], None) {
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => refusal.code,
@@ -146,7 +146,7 @@ fn an_idempotency_key_asks_once() {
 }
 
 #[test]
-fn csn_up_beside_a_house_that_runs_opens_its_door_and_says_so() {
+fn csn_up_beside_a_running_daemon_opens_its_port_and_reports_it() {
     let daemon = TestHome::started(CSN);
     let why = daemon.try_start().unwrap_err();
     assert!(why.contains(&format!("pid {}", daemon.daemon_pid())) && why.contains("csn down"), "{why}");
@@ -156,9 +156,9 @@ fn csn_up_beside_a_house_that_runs_opens_its_door_and_says_so() {
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
     let first = up(&["up", "--tcp", "127.0.0.1:0"]);
-    assert!(first.contains("already up") && first.contains("listening on http://127.0.0.1:"), "{first}");
+    assert!(first.contains("the daemon already runs") && first.contains("listening on http://127.0.0.1:"), "{first}");
     let again = up(&["up", "--detach", "--tcp", "127.0.0.1:0"]);
-    assert_eq!(first, again, "one door, and where it is");
+    assert_eq!(first, again, "there is one port, and both calls report it");
     let out = daemon.csn(&["up", "--tcp", "0.0.0.0:0"]);
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("not a loopback address"));
 }
@@ -204,12 +204,15 @@ fn a_home_beyond_the_length_of_a_socket_address_works() {
 }
 
 #[test]
-fn a_bad_configuration_is_told_with_the_line_at_fault() {
+fn a_bad_configuration_is_reported_with_its_line() {
     let daemon = TestHome::new(CSN);
     daemon.configure("profile = \"full_auto\"\n\n[limits]\ngrace = 3\n");
     let out = daemon.csn(&["run", "touch x"]);
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(err.contains("degraded") && err.contains("line 4") && err.contains("grace"), "{err}");
+    assert!(
+        err.contains("only commands that read can run") && err.contains("line 4") && err.contains("grace"),
+        "{err}"
+    );
     assert_eq!(out.status.code(), Some(77));
     daemon.csn(&["down"]);
     daemon.configure("profile = \"full_auto\"\n");

@@ -1,4 +1,4 @@
-//! `csn install` as a person meets it: what is shown, what is refused, and that nothing is touched then.
+//! `csn install` as a user sees it: what it shows, what it refuses, and that it then changes nothing.
 
 use crate::CSN;
 use countersign_testkit::TestHome;
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The home of a user of this house.
+/// The home directory of the user.
 fn home(daemon: &TestHome) -> PathBuf {
     daemon.work().parent().unwrap().to_owned()
 }
@@ -37,12 +37,12 @@ fn a_dry_run_shows_the_diff_and_writes_nothing() {
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
     assert!(!home(&daemon).join("config/countersign/agents").exists());
     let out = daemon.csn(&["install", "goose", "--dry-run", "--json"]);
-    let told: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!((&told["mode"], &told["files"][0]["action"]), (&json!("mcp"), &json!("created")), "{told}");
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&report["mode"], &report["files"][0]["action"]), (&json!("mcp"), &json!("created")), "{report}");
 }
 
 #[test]
-fn what_makes_no_sense_or_no_file_is_refused() {
+fn bad_arguments_and_bad_files_are_refused() {
     let daemon = TestHome::new(CSN);
     let refused = |args: &[&str], code: i32, words: &str| {
         let out = daemon.csn(&[&["install"], args].concat());
@@ -58,22 +58,22 @@ fn what_makes_no_sense_or_no_file_is_refused() {
     refused(&["codex"], 125, ".codex/config.toml: the file is not valid TOML: line 1");
     assert_eq!(fs::read_to_string(&file).unwrap(), "model = \n");
     let out = daemon.csn(&["install", "codex", "--uninstall"]);
-    assert_eq!((out.status.code(), text(&out.stderr).contains("nothing is installed")), (Some(0), true));
+    assert_eq!((out.status.code(), text(&out.stderr).contains("not installed; nothing was changed")), (Some(0), true));
 }
 
-/// What the doctor says of an agent.
-fn told(daemon: &TestHome, agent: &str) -> (bool, String) {
+/// The check of `csn doctor` for an agent.
+fn doctor_check(daemon: &TestHome, agent: &str) -> (bool, String) {
     let out = daemon.csn(&["doctor", "--json"]);
     let all: Value = serde_json::from_slice(&out.stdout).unwrap();
     let name = format!("agent {agent}");
     let checks = all["checks"].as_array().unwrap();
     let check = checks.iter().find(|c| c["name"] == name.as_str()).unwrap_or_else(|| panic!("{name}: {all}"));
-    assert!(out.status.code() == Some(1) || check["ok"] == true, "what does not hold is no success");
+    assert!(out.status.code() == Some(1) || check["ok"] == true, "a failed check is not a success");
     (check["ok"] == true, check["says"].as_str().unwrap().to_owned())
 }
 
 #[test]
-fn the_doctor_tells_what_is_gone_moved_or_skipped() {
+fn doctor_reports_what_is_missing_moved_or_skipped() {
     let daemon = TestHome::new(CSN);
     let csn = Path::new(CSN).canonicalize().unwrap();
     let manifest = |agent: &str, kind: &str, csn: &Path, file: &Path| {
@@ -86,10 +86,10 @@ fn the_doctor_tells_what_is_gone_moved_or_skipped() {
     };
     let file = home(&daemon).join(".cursor/mcp.json");
     manifest("cursor", "mcp", Path::new("/gone/csn"), &file);
-    let (ok, says) = told(&daemon, "cursor");
+    let (ok, says) = doctor_check(&daemon, "cursor");
     assert!(!ok && says.contains("it was installed for /gone/csn") && says.contains("csn install cursor"), "{says}");
     manifest("cursor", "mcp", &csn, &file);
-    let (ok, says) = told(&daemon, "cursor");
+    let (ok, says) = doctor_check(&daemon, "cursor");
     assert!(!ok && says.contains("is missing or was changed") && says.contains(".cursor/mcp.json"), "{says}");
 
     let hooks = home(&daemon).join(".codex/hooks.json");
@@ -98,13 +98,13 @@ fn the_doctor_tells_what_is_gone_moved_or_skipped() {
     let handler = json!({"type": "command", "command": command, "timeout": 600});
     put(&hooks, &json!({"hooks": {"PreToolUse": [{"matcher": "^Bash$", "hooks": [handler]}]}}).to_string());
     manifest("codex", "hook", &csn, &hooks);
-    let (ok, says) = told(&daemon, "codex");
+    let (ok, says) = doctor_check(&daemon, "codex");
     assert!(!ok && says.contains("skips this hook silently") && says.contains("/hooks"), "{says}");
     put(
         &home(&daemon).join(".codex/config.toml"),
         &format!("[hooks.state.\"{}:pre_tool_use:0:0\"]\ntrusted_hash = \"sha256:00\"\n", hooks.display()),
     );
-    assert!(!told(&daemon, "codex").1.contains("silently"));
+    assert!(!doctor_check(&daemon, "codex").1.contains("silently"));
     put(&home(&daemon).join("config/countersign/agents/goose.json"), "{\"v\": 9}");
     let out = daemon.csn(&["doctor"]);
     assert!(text(&out.stdout).contains("written by a newer csn"), "{}", text(&out.stdout));
@@ -115,6 +115,6 @@ fn a_task_installs_nothing() {
     let daemon = TestHome::new(CSN);
     let out = daemon.csn_with(&["install", "codex"], &[(countersign_model::MARKER, "t")]);
     assert_eq!(out.status.code(), Some(125), "{}", text(&out.stderr));
-    assert!(text(&out.stderr).contains("a person does"), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("in your own terminal"), "{}", text(&out.stderr));
     assert!(!home(&daemon).join(".codex").exists());
 }

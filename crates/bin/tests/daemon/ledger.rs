@@ -1,5 +1,5 @@
-//! A ledger that is damaged, gone or older than it was: it is noticed, nothing runs, everything that still reads can be read,
-//! and `csn doctor --fix` puts a sound one in its place.
+//! A ledger that is damaged, missing or older than before: the daemon notices, runs nothing, serves what can be read,
+//! and `csn doctor --fix` repairs it.
 
 use crate::{
     CSN,
@@ -17,7 +17,7 @@ use std::{
 
 const PAGE: usize = 4096;
 
-/// A house that has done something, stopped, with its ledger's files as they were.
+/// A home with some tasks, stopped, with the files of its ledger as they were.
 struct Scene {
     daemon: TestHome,
     tasks: Vec<TaskId>,
@@ -48,7 +48,7 @@ impl Scene {
         self
     }
 
-    /// Everything in the home that has to do with the ledger.
+    /// Every file of the home that belongs to the ledger.
     fn now(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let files = std::fs::read_dir(self.daemon.home()).unwrap().map(|e| e.unwrap().path());
         let of_ledger = |p: &PathBuf| p.file_name().unwrap().to_string_lossy().starts_with("ledger.");
@@ -57,7 +57,7 @@ impl Scene {
 
     fn restore(&self) {
         self.now().keys().for_each(|path| std::fs::remove_file(path).unwrap());
-        // What has run meanwhile never did.
+        // What has run since then never did.
         let shards = std::fs::read_dir(self.daemon.home().join("tasks")).unwrap().map(|e| e.unwrap().path());
         for task in shards.flat_map(|shard| std::fs::read_dir(shard).unwrap().map(|e| e.unwrap().path())) {
             if !self.tasks.iter().any(|t| task.ends_with(t.to_string())) {
@@ -71,7 +71,7 @@ impl Scene {
         self.daemon.home().join("ledger.db")
     }
 
-    /// The numbers of the pages of a table or an index, its root first; found in a ledger that is sound.
+    /// The page numbers of a table or an index, its root first; found in an intact ledger.
     fn pages(&self, name: &str) -> Vec<usize> {
         let conn = rusqlite::Connection::open(self.ledger()).unwrap();
         let root: i64 =
@@ -101,7 +101,7 @@ impl Scene {
         std::fs::write(self.ledger(), bytes).unwrap();
     }
 
-    /// The daemon only reads: what is on the disk is told, nothing runs, and nothing is changed.
+    /// The daemon only reads: it serves what is on the disk, runs nothing and changes nothing.
     fn reads_only(&self, word: &str) {
         let daemon = &self.daemon;
         let before = self.now();
@@ -110,7 +110,7 @@ impl Scene {
         for task in &self.tasks {
             assert!(out(&listed).contains(&task.to_string()), "{word}: {task} is listed");
         }
-        assert!(err(&listed).contains("reading only") && err(&listed).contains(word), "{}", err(&listed));
+        assert!(err(&listed).contains("the daemon only reads") && err(&listed).contains(word), "{}", err(&listed));
         assert!(err(&listed).contains("csn doctor --fix"), "{}", err(&listed));
         for (n, task) in self.tasks.iter().enumerate() {
             let logs = daemon.csn(&["logs", &task.to_string()]);
@@ -134,7 +134,7 @@ impl Scene {
         let (ok, says) = self.ledger_check();
         assert!(!ok && says.contains(word), "{says}");
         stop(daemon);
-        // Also when no daemon tells.
+        // The same findings without a daemon.
         let (ok, says) = self.ledger_check();
         assert!(!ok && says.contains(word), "{says}");
         let kept = |files: &BTreeMap<PathBuf, Vec<u8>>| -> Vec<(PathBuf, Vec<u8>)> {
@@ -147,7 +147,7 @@ impl Scene {
         assert_eq!(kept(&self.now()), kept(&before), "{word}: nothing was changed");
     }
 
-    /// What `doctor` says of the ledger.
+    /// The check of `csn doctor` for the ledger.
     fn ledger_check(&self) -> (bool, String) {
         let told: Value = serde_json::from_slice(&self.daemon.csn(&["doctor", "--json"]).stdout).unwrap();
         let check = told["checks"].as_array().unwrap().iter().find(|c| c["name"] == "ledger").unwrap();
@@ -156,11 +156,11 @@ impl Scene {
 
     fn fix(&self) -> String {
         let fixed = self.daemon.csn(&["doctor", "--fix"]);
-        assert!(out(&fixed).contains("the ledger was repaired"), "{}{}", out(&fixed), err(&fixed));
+        assert!(out(&fixed).contains("repaired the ledger"), "{}{}", out(&fixed), err(&fixed));
         out(&fixed)
     }
 
-    /// Everything works again, and what was known of the tasks' output still is.
+    /// Everything works again, and the tasks' output is still known.
     fn works(&self) {
         let daemon = &self.daemon;
         let (ok, says) = self.ledger_check();
@@ -172,7 +172,7 @@ impl Scene {
             assert!(listed.contains(&task.to_string()));
             assert_eq!(out(&daemon.csn(&["logs", &task.to_string()])), format!("{n}\n"));
         }
-        // What runs now is sealed, and what was made anew too: nothing is left half done.
+        // What runs now is sealed, and what was rebuilt, too: nothing is left half done.
         assert_eq!(findings(daemon, &[]).iter().filter(|f| f.contains("no receipt")).count(), 0);
         stop(daemon);
         daemon.start();
@@ -186,14 +186,14 @@ impl Scene {
         self.daemon.client().grants().unwrap().len()
     }
 
-    /// Starts a daemon, unless `csn doctor --fix` has left one.
+    /// Starts a daemon, unless `csn doctor --fix` has started one.
     fn serve(&self) {
         if self.daemon.client().lifecycle().is_err() {
             self.daemon.start();
         }
     }
 
-    /// Where the old ledger was kept.
+    /// Where the repair put the old ledger.
     fn kept_aside(&self) -> PathBuf {
         let aside = |p: &&PathBuf| {
             let name = p.file_name().unwrap().to_string_lossy().into_owned();
@@ -216,7 +216,7 @@ fn remove(path: &Path) {
 }
 
 #[test]
-fn whatever_page_of_the_ledger_is_bad_reading_works_nothing_runs_and_doctor_repairs_it() {
+fn with_any_damaged_page_reading_works_nothing_runs_and_doctor_repairs() {
     let scene = Scene::with(24);
     let decisions = scene.pages("decisions");
     assert!(decisions.len() > 4, "the table has leaves");
@@ -239,7 +239,7 @@ fn whatever_page_of_the_ledger_is_bad_reading_works_nothing_runs_and_doctor_repa
         let damaged = std::fs::read(scene.ledger()).unwrap();
         let told = scene.fix();
         assert_eq!(std::fs::read(scene.kept_aside()).unwrap(), damaged, "{what}: the damaged file is kept as it was");
-        // A grant holds on only if it is certain that nothing revoked it.
+        // A grant survives only if it is certain that no decision revoked it.
         assert_eq!(scene.grants(), usize::from(!loses), "{what}: {told}");
         assert_eq!(told.contains("no decision is lost"), !loses && what != "the receipts", "{what}: {told}");
         scene.works();
@@ -267,7 +267,7 @@ fn a_home_keeps_its_id_when_the_decision_about_it_is_lost() {
 }
 
 #[test]
-fn a_decision_that_does_not_read_leaves_reading_only() {
+fn with_an_unreadable_decision_the_daemon_only_reads() {
     let scene = Scene::with(2);
     let conn = rusqlite::Connection::open(scene.ledger()).unwrap();
     conn.execute_batch("UPDATE decisions SET line = 'nothing' WHERE n = 2; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
@@ -278,20 +278,20 @@ fn a_decision_that_does_not_read_leaves_reading_only() {
     drop(conn);
     scene.daemon.start();
     let listed = scene.daemon.csn(&["ps", "-a"]);
-    assert!(err(&listed).contains("reading only"), "{}", err(&listed));
+    assert!(err(&listed).contains("the daemon only reads"), "{}", err(&listed));
     assert!(scene.tasks.iter().all(|t| out(&listed).contains(&t.to_string())));
 }
 
 #[test]
-fn a_ledger_that_goes_bad_under_a_running_daemon_is_not_written_any_more() {
+fn a_ledger_damaged_under_a_running_daemon_is_not_written_any_more() {
     let scene = Scene::running(24);
     let daemon = &scene.daemon;
-    // So that what it reads comes from the file.
+    // So that the daemon reads from the file.
     stop(daemon);
     let leaf = scene.pages("decisions")[2];
     daemon.start();
     scene.overwrite(leaf);
-    // Somebody reads what does not read any more; that is when it is noticed.
+    // Reading the damaged page is what makes the daemon notice.
     for task in &scene.tasks {
         let _ = daemon.csn(&["show", &task.to_string()]);
     }
@@ -313,12 +313,12 @@ fn a_ledger_that_goes_bad_under_a_running_daemon_is_not_written_any_more() {
 }
 
 #[test]
-fn a_ledger_that_is_gone_is_missed_and_its_tasks_are_told_from_their_directories() {
+fn a_missing_ledger_is_noticed_and_its_tasks_are_read_from_their_directories() {
     let scene = Scene::with(3);
     remove(&scene.ledger());
     scene.reads_only("is gone");
     assert!(!scene.ledger().exists(), "no empty ledger takes its place");
-    // Without its mark, the task directories tell.
+    // Without its mark, the task directories show it.
     remove(&scene.daemon.home().join("ledger.mark"));
     scene.reads_only("is gone");
     // An empty file is no ledger either.
@@ -332,7 +332,7 @@ fn a_ledger_that_is_gone_is_missed_and_its_tasks_are_told_from_their_directories
 }
 
 #[test]
-fn an_older_copy_of_the_ledger_is_noticed_and_what_it_grants_is_not_granted() {
+fn an_older_copy_of_the_ledger_is_noticed_and_its_grants_do_not_hold() {
     let mut scene = Scene::with(2);
     scene.daemon.start();
     for n in 2..4 {
@@ -346,24 +346,24 @@ fn an_older_copy_of_the_ledger_is_noticed_and_what_it_grants_is_not_granted() {
     let newer = std::fs::read(scene.ledger()).unwrap();
     std::fs::write(scene.ledger(), &scene.files[&scene.ledger()]).unwrap();
     scene.reads_only("it had come to decision");
-    // The newer file put back, everything is as it was.
+    // With the newer file back, everything is as before.
     std::fs::write(scene.ledger(), &newer).unwrap();
     let (ok, says) = scene.ledger_check();
     assert!(ok, "{says}");
     std::fs::write(scene.ledger(), &scene.files[&scene.ledger()]).unwrap();
-    // Whoever takes the mark away as well is betrayed by the directories.
+    // If the attacker removes the mark as well, the task directories show it.
     let mark = std::fs::read(scene.daemon.home().join("ledger.mark")).unwrap();
     remove(&scene.daemon.home().join("ledger.mark"));
     scene.reads_only("is older than the task directories");
     std::fs::write(scene.daemon.home().join("ledger.mark"), mark).unwrap();
     let told = scene.fix();
-    assert!(told.contains("1 grant and 0 tokens were revoked"), "{told}");
-    assert_eq!(scene.grants(), 0, "what was revoked after the copy was made stays revoked");
+    assert!(told.contains("revoked 1 grant and 0 tokens"), "{told}");
+    assert_eq!(scene.grants(), 0, "a grant revoked after the copy stays revoked");
     scene.works();
 }
 
 #[test]
-fn a_write_ahead_log_that_is_gone_or_bad_is_noticed() {
+fn a_missing_or_damaged_write_ahead_log_is_noticed() {
     let scene = Scene::running(3);
     scene.daemon.kill_daemon();
     let log = scene.daemon.home().join("ledger.db-wal");
@@ -379,7 +379,7 @@ fn a_write_ahead_log_that_is_gone_or_bad_is_noticed() {
     scene.daemon.start();
     assert!(scene.daemon.client().lifecycle().unwrap().reading_only.is_some());
     stop(&scene.daemon);
-    // A log is read up to the first page that is not what was written.
+    // SQLite reads a log up to the first page that does not match.
     scene.restore();
     let mut bytes = scene.files[&log].clone();
     let middle = bytes.len() / 2;
@@ -406,14 +406,14 @@ fn a_daemon_that_is_killed_at_any_moment_raises_no_alarm() {
 }
 
 #[test]
-fn a_repair_that_is_cut_off_is_finished_by_the_next() {
+fn an_interrupted_repair_is_finished_by_the_next() {
     let scene = Scene::with(3);
     let leaf = *scene.pages("decisions").last().unwrap();
     scene.overwrite(leaf);
     let damaged = std::fs::read(scene.ledger()).unwrap();
     scene.fix();
     stop(&scene.daemon);
-    // As it was between taking the old one away and putting the new one there.
+    // The state between moving the old ledger away and moving the new one into place.
     let (home, kept) = (scene.daemon.home(), scene.kept_aside());
     let name = kept.file_name().unwrap().to_str().unwrap().to_owned();
     std::fs::rename(scene.ledger(), home.join("ledger.repaired.db")).unwrap();

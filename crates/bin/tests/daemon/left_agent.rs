@@ -1,5 +1,5 @@
-//! What leaves the process tree of a registered agent is still the agent's: by its control group, and by what agents put into
-//! the environment of what they run.
+//! A process that leaves the process tree of a registered agent is still the agent's: by its control group, and by the
+//! variables that agents set for the commands they run.
 
 use crate::CSN;
 use countersign_model::ApprovalState;
@@ -7,8 +7,8 @@ use countersign_testkit::TestHome;
 use serde_json::json;
 use std::path::Path;
 
-/// A program that waits until the one that it came from is gone, and then grants something and answers
-/// a question, as a person may. What came of it is in `said`.
+/// A program that waits until its parent is gone, and then adds a grant and answers an approval, as a person may. The
+/// result is in `said`.
 const ORPHAN: &str = r#"
 exec < /dev/null > /dev/null 2>&1
 while [ -e "/proc/$AGENT" ]; do :; done
@@ -31,7 +31,7 @@ impl Scene {
         Self { daemon, approval }
     }
 
-    /// Runs shell text as a program of its own, with what the orphan needs in its environment.
+    /// Runs shell text as a program of its own, with the variables that the orphan needs.
     fn run(&self, text: &str) {
         let home = self.daemon.home().display();
         let script = format!("export CSN={CSN} AGENT=$$ AP={} COUNTERSIGN_HOME={home}\n{text}\n", self.approval);
@@ -40,7 +40,7 @@ impl Scene {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 
-    /// What became of the orphan's answer.
+    /// The result of the orphan's answer.
     fn said(&self) -> String {
         let said = self.daemon.work().join("said");
         while !said.exists() {
@@ -56,7 +56,7 @@ impl Scene {
     }
 }
 
-/// Whether groups can be made here, in the hierarchy of version 2 where this process is.
+/// Whether control groups can be created here, in the version 2 hierarchy of this process.
 fn groups() -> bool {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(within) = own.lines().find_map(|l| l.strip_prefix("0::/")) else { return false };
@@ -69,11 +69,11 @@ fn groups() -> bool {
 }
 
 const REGISTER: &str = "\"$CSN\" sessions open --agent --in . > /dev/null || exit 1";
-/// The daemon encloses an agent right after it has registered it.
+/// The daemon moves an agent into a group right after it has registered it.
 const ENCLOSED: &str = "until grep -q csn-agent /proc/self/cgroup; do :; done";
 
 #[test]
-fn an_orphan_of_a_registered_agent_is_the_agents_whatever_it_clears() {
+fn an_orphan_of_a_registered_agent_stays_the_agents_whatever_it_clears() {
     if !groups() {
         eprintln!("skipped: no control groups can be made here");
         return;
@@ -94,9 +94,9 @@ fn an_orphan_of_a_registered_agent_is_the_agents_whatever_it_clears() {
 }
 
 #[test]
-fn an_orphan_with_an_agents_environment_is_the_agents_also_without_control_groups() {
+fn an_orphan_with_an_agents_environment_stays_the_agents_without_control_groups() {
     let scene = Scene::new();
-    // One that was registered, elsewhere in the tree: what follows was never in its group.
+    // A registered agent elsewhere in the tree: the processes below were never in its group.
     scene.run(REGISTER);
     for variable in ["CLAUDECODE=1", "CODEX_SANDBOX=seatbelt", "OPENCODE=1", "GEMINI_CLI=1"] {
         scene.run(&format!("(env {variable} setsid bash orphan.sh &)"));
@@ -105,7 +105,7 @@ fn an_orphan_with_an_agents_environment_is_the_agents_also_without_control_group
         assert!(why.contains("variables of an agent"), "{variable}: {why}");
     }
     scene.still_waits();
-    // An orphan of nobody's is a person's background job.
+    // An orphan of no agent is a person's background job.
     scene.run("(setsid bash orphan.sh &)");
     assert_eq!(scene.said(), "done");
 }

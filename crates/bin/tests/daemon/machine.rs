@@ -1,4 +1,4 @@
-//! A house of the machine: tasks run as whoever asks, and nothing of the house can be read by them.
+//! The system service: tasks run as the user who asks, and cannot read anything of the service.
 
 use crate::CSN;
 use countersign_model::{Statement, TaskState};
@@ -13,7 +13,7 @@ fn err(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Something that is let run at once, in the workspace of whoever asks.
+/// A command that is allowed immediately, in the workspace of the user who asks.
 fn run(machine: &SystemService, user: TestUser, text: &str) -> std::process::Output {
     machine.csn(user, &["run", "--profile", "full_auto", text])
 }
@@ -24,13 +24,13 @@ fn newest(machine: &SystemService, user: TestUser) -> TaskState {
 }
 
 #[test]
-fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
+fn tasks_run_as_the_user_who_asks_and_with_no_other_rights() {
     let Some(machine) = SystemService::started(CSN) else { return };
     machine.write(ANN, "a.txt", "ann's\n");
-    // Reading, unasked, where nobody else can look.
+    // Reading without approval, where no other user can read.
     let read = machine.csn(ANN, &["run", "cat a.txt; id -u"]);
     assert_eq!((out(&read), read.status.code()), ("ann's\n5\n".to_owned(), Some(0)), "{}", err(&read));
-    // Writing: what is made is theirs, their temporary directory too, and it goes.
+    // Writing: the new files belong to the user, and so does the temporary directory, which is removed.
     let wrote = run(
         &machine,
         ANN,
@@ -43,12 +43,12 @@ fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
     assert_eq!(lines[4], "5");
     assert!(!std::path::Path::new(lines[3]).exists(), "{} is gone with its task", lines[3]);
     assert_eq!(std::fs::metadata(machine.project(ANN).join("made")).unwrap().uid(), ANN.uid);
-    // No capability of the house is left to them, whatever the confinement.
+    // The task has no capability of the service, whatever its confinement.
     let caps = run(&machine, ANN, "grep Cap /proc/self/status");
     let effective =
         |text: &str| text.lines().filter(|l| !l.starts_with("CapBnd")).all(|l| l.ends_with("0000000000000000"));
     assert!(out(&caps).contains("CapEff") && effective(&out(&caps)), "{}", out(&caps));
-    // A terminal is theirs; a file tool writes as they would, and not where they may not.
+    // The terminal belongs to the user; a file tool writes as the user, and not where the user may not.
     let pty = machine.csn(ANN, &["run", "--profile", "full_auto", "--pty", "tty; stat -c %u $(tty)"]);
     assert!(out(&pty).contains("/dev/pts/") && out(&pty).contains("5\r\n"), "{}", out(&pty));
     assert_eq!(machine.csn(ANN, &["file", "--no-wait", "write", "b.txt"]).status.code(), Some(75));
@@ -58,7 +58,7 @@ fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
     );
     assert_eq!(machine.csn(ANN, &["wait", &task.task_id.to_string()]).status.code(), Some(0));
     assert_eq!(std::fs::metadata(machine.project(ANN).join("b.txt")).unwrap().uid(), ANN.uid);
-    // The receipt says as whom, and what changed.
+    // The receipt names the user and what changed.
     let task = {
         run(&machine, ANN, "echo y > seen; sleep 0.1");
         newest(&machine, ANN)
@@ -68,7 +68,7 @@ fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
     let r = statement.predicate;
     assert_eq!(r.execution.unwrap().uid, Some(ANN.uid));
     assert!(r.touched_files.files.iter().any(|f| f.path.as_str().ends_with("/seen")), "{:?}", r.touched_files);
-    // Published where they work, and theirs.
+    // Published in the user's directory, and owned by the user.
     let published = machine.csn(ANN, &["run", "--profile", "full_auto", "--workspace", ".", "echo published"]);
     assert!(published.status.success(), "{}", err(&published));
     let runs = machine.project(ANN).join(".runs");
@@ -76,7 +76,7 @@ fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
         std::thread::yield_now();
     }
     assert_eq!(std::fs::metadata(runs).unwrap().uid(), ANN.uid);
-    // Folders of sessions are made in their names: where their own home is not theirs to write, that is said.
+    // Session folders are created as the user: a home that the user cannot write is reported.
     let session = machine.csn(ANN, &["sessions", "open", "--in", "."]);
     assert!(
         err(&session).contains("/usr/games/.local/share/countersign") && err(&session).contains("cannot be created"),
@@ -86,16 +86,16 @@ fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
 }
 
 #[test]
-fn nothing_of_the_house_can_be_read_by_what_it_runs() {
+fn tasks_can_read_nothing_of_the_system_service() {
     let Some(machine) = SystemService::started(CSN) else { return };
     let home = machine.home().display().to_string();
-    // Let run open by its own person, and it still gets nowhere: another user owns the house.
+    // Even without a sandbox the task reads nothing: another user owns the home.
     machine.write(ANN, "steal.sh", &format!("cat {home}/keys/signing.key; cat {home}/ledger.db; ls {home}; touch {home}/x; kill -9 $(pgrep -o -f 'csn up')\n"));
     let asked = machine.csn(ANN, &["run", "--no-wait", "--confinement", "shield", "bash steal.sh"]);
     assert_eq!(asked.status.code(), Some(75), "{}", err(&asked));
     let task = newest(&machine, ANN);
     let approval = task.approval_id().unwrap().to_string();
-    // Nobody else answers for them, not even root.
+    // No other user answers for them, not even root.
     for other in [BOB, ROOT] {
         assert!(!machine.csn(other, &["approvals", "answer", &approval, "once"]).status.success());
     }
@@ -109,10 +109,10 @@ fn nothing_of_the_house_can_be_read_by_what_it_runs() {
         5,
         "{both}"
     );
-    // By name the gate denies it before the kernel has to.
+    // The gate denies it by name before the kernel has to.
     let named = run(&machine, ANN, &format!("cat {home}/ledger.db"));
     assert_eq!(named.status.code(), Some(77));
-    // Stopping the house, its keys and tokens are for root.
+    // Only root may stop the service and manage its keys and tokens.
     for args in [&["down"][..], &["keys", "rotate"], &["token", "create", "--person", "--name", "x", "--scope", "run"]]
     {
         assert!(!machine.csn(ANN, args).status.success(), "{args:?}");
@@ -123,7 +123,7 @@ fn nothing_of_the_house_can_be_read_by_what_it_runs() {
 }
 
 #[test]
-fn users_of_one_machine_do_not_meet() {
+fn users_of_one_machine_are_separated() {
     let Some(machine) = SystemService::started(CSN) else { return };
     machine.write(ANN, "secret.txt", "of ann\n");
     assert!(run(&machine, ANN, "cat secret.txt; sleep 0").status.success());
@@ -133,7 +133,7 @@ fn users_of_one_machine_do_not_meet() {
     for args in [&["show", &id][..], &["logs", &id], &["receipts", "show", &id], &["cancel", &id], &["export", &id]] {
         assert!(!machine.csn(BOB, args).status.success(), "{args:?}");
     }
-    // Neither where the other works, nor by saying that one is the other's task.
+    // Neither in the other's directory, nor by claiming to be the other's task.
     let project = machine.project(ANN).display().to_string();
     let there = machine.csn(BOB, &["run", "--profile", "full_auto", "--cwd", &project, "cat secret.txt"]);
     assert!(!there.status.success() && err(&there).contains("does not exist"), "{}", err(&there));
@@ -141,11 +141,11 @@ fn users_of_one_machine_do_not_meet() {
     assert_eq!(out(&machine.csn(ANN, &["ps", "-a", "--json"])).lines().count(), 1, "{}{}", out(&marked), err(&marked));
     let read = machine.csn_with(BOB, &["logs", &id], &[("COUNTERSIGN_TASK", &id)]);
     assert!(!read.status.success() && !out(&read).contains("of ann"));
-    // A grant of one is none of the other.
+    // A grant of one user does not cover the other.
     assert!(machine.csn(ANN, &["grants", "add", "--verb", "touch", "--anywhere"]).status.success());
     assert_eq!(machine.csn(BOB, &["run", "--unattended", "touch t"]).status.code(), Some(77));
     assert!(machine.csn(ANN, &["run", "--unattended", "touch t"]).status.success());
-    // A token that root makes for one of them runs as them, and for nobody else.
+    // A token that root creates for one of them runs as that user only.
     let token = machine.csn(
         ROOT,
         &[
@@ -171,7 +171,7 @@ fn users_of_one_machine_do_not_meet() {
 }
 
 #[test]
-fn tasks_of_others_outlive_the_daemon_and_end_with_their_whole_tree() {
+fn tasks_of_other_users_survive_the_daemon_and_end_with_their_whole_tree() {
     let Some(machine) = SystemService::started(CSN) else { return };
     let started = machine.csn(
         ANN,
@@ -212,9 +212,9 @@ fn tasks_of_others_outlive_the_daemon_and_end_with_their_whole_tree() {
     assert!(err(&verified).contains("sudo -u countersign csn verify"), "{}", err(&verified));
 }
 
-/// What the house has open itself, and what the kernel shows of it, is nobody's to look at through it.
+/// A task cannot read the service's open files through the service, nor through what the kernel shows of it.
 #[test]
-fn nobody_looks_through_the_house_at_the_house() {
+fn no_task_reads_the_system_service_through_itself() {
     let Some(machine) = SystemService::started(CSN) else { return };
     let project = machine.project(ANN);
     std::os::unix::fs::symlink("/proc/self/fd", project.join("fds")).unwrap();
@@ -230,7 +230,7 @@ fn nobody_looks_through_the_house_at_the_house() {
     assert!(!there.status.success() && err(&there).contains("does not exist"), "{}", err(&there));
 }
 
-/// Keys that one user puts into their session are not in another's.
+/// Keys in the session keyring of one user are not in another's.
 #[test]
 fn users_share_no_keyring() {
     let Some(machine) = SystemService::started(CSN) else { return };
@@ -254,7 +254,7 @@ fn users_share_no_keyring() {
 }
 
 #[test]
-fn the_house_runs_nothing_as_itself() {
+fn the_system_service_runs_nothing_as_its_own_user() {
     let Some(machine) = SystemService::started(CSN) else { return };
     let token = machine.csn(
         ROOT,

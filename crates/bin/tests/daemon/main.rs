@@ -1,4 +1,4 @@
-//! End to end: the real programs in a temp home. Tests wait for frames and events, never for time to pass.
+//! End to end: the real programs in a temporary home. The tests wait for frames and events, not for time to pass.
 #![allow(clippy::unwrap_used)]
 
 mod again;
@@ -35,6 +35,7 @@ mod terminal;
 mod tree;
 mod viewers;
 mod walk;
+mod words;
 mod workspace;
 
 /// The program under test.

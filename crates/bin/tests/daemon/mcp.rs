@@ -1,4 +1,4 @@
-//! MCP: over an agent's pipes and over HTTP, both eras, questions in-band, and a house that goes and comes back.
+//! MCP: over an agent's pipes and over HTTP, both protocol versions, approvals in-band, and a daemon that restarts.
 
 use crate::{CSN, stream::get};
 use countersign_model::{Channel, Choice, DecidedBy, Outcome, Ruling, Status, TaskId, TaskState};
@@ -11,7 +11,7 @@ use std::{
 
 const NEWEST: &str = "2026-07-28";
 
-/// A client in an agent's process. What it answers when it is asked is given with each call.
+/// A client in an agent's process. Each call names what the client answers if it is asked.
 struct Client<'a> {
     agent: &'a mut TestAgent,
     name: &'a str,
@@ -53,7 +53,7 @@ impl<'a> Client<'a> {
         self.next
     }
 
-    /// The answer, and what was said meanwhile; a question is answered with `answer`.
+    /// The answer, and the messages before it; a question is answered with `answer`.
     fn answer(&mut self, id: u64, answer: &Value) -> (Value, Vec<Value>) {
         let mut meanwhile = Vec::new();
         loop {
@@ -131,16 +131,20 @@ fn both_eras_offer_the_same_tools_and_run_the_same() {
         let (told, failed) = client.tool("run", json!({"command": "ls", "wait": 3}));
         assert!(failed && told["message"].as_str().unwrap().contains("`wait`"), "{told}");
         assert_eq!(client.call("tools/call", json!({"name": "approve", "arguments": {}}))["error"]["code"], -32602);
-        assert_eq!(client.call("prompts/list", json!({}))["error"]["code"], -32601, "not declared, not there");
+        assert_eq!(
+            client.call("prompts/list", json!({}))["error"]["code"],
+            -32601,
+            "an undeclared capability is absent"
+        );
     }
     assert!(lists.windows(2).all(|w| w[0] == w[1]));
     let names: Vec<&str> = lists[0].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
     assert!(!names.iter().any(|n| n.contains("approv") || n.contains("grant") || n.contains("answer")), "{names:?}");
 }
 
-/// One session for each connection, below the agent's process, whatever number of them it has.
+/// One session for each connection, below the agent's process, however many connections it has.
 #[test]
-fn a_connection_is_a_session_and_its_agent_is_known() {
+fn a_connection_is_a_session_of_a_known_agent() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let pid = agent.pid();
@@ -189,7 +193,7 @@ fn a_long_build_is_followed_by_its_id() {
     let (_, failed) = client.tool("task_input", json!({"task_id": id, "text": "word\n"}));
     assert!(!failed);
     daemon.wait_for_stdout(task(&told), "got word");
-    // Who hangs up and comes back finds it as it was.
+    // A client that reconnects finds the task as it was.
     let name = client.name.to_owned();
     assert_eq!(agent.hang_up(&name), 0);
     let mut client = Client::new(&mut agent, "again", "2025-11-25", false);
@@ -206,7 +210,7 @@ fn a_long_build_is_followed_by_its_id() {
 }
 
 #[test]
-fn the_person_at_the_client_may_say_once_or_no() {
+fn the_person_at_the_client_may_approve_once_or_deny() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let mut client = Client::new(&mut agent, "asks", "2025-11-25", true);
@@ -235,9 +239,9 @@ fn the_person_at_the_client_may_say_once_or_no() {
     assert!(!daemon.work().join("other").exists());
 }
 
-/// Whoever is first answers; the others are told that it is over.
+/// The first answer counts; the other clients learn that the approval is resolved.
 #[test]
-fn a_question_that_was_answered_elsewhere_is_taken_back() {
+fn a_question_that_was_answered_elsewhere_is_withdrawn() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let mut client = Client::new(&mut agent, "asks", "2025-11-25", true);
@@ -255,7 +259,7 @@ fn a_question_that_was_answered_elsewhere_is_taken_back() {
     assert_eq!(meanwhile[0]["params"]["requestId"], question["id"]);
 }
 
-/// It is the agent's own process that answers: it may have made the answer up.
+/// The agent's own process answers, so it may have forged the answer.
 #[test]
 fn a_forged_answer_saves_nothing_and_approves_nothing_grave() {
     let daemon = TestHome::started(CSN);
@@ -273,7 +277,7 @@ fn a_forged_answer_saves_nothing_and_approves_nothing_grave() {
         let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": command, "wait_s": 1}}));
         let (said, _) = client.answer(id, &json!({"action": action}));
         let told = &said["result"]["structuredContent"];
-        assert_eq!(told["status"], "queued", "whoever declines to be asked has not said no: {said}");
+        assert_eq!(told["status"], "queued", "declining to be asked is not a denial: {said}");
         let approval = told["approval_id"].as_str().unwrap().parse().unwrap();
         daemon.client().answer(approval, Choice::Once, None).unwrap();
         assert_eq!(daemon.outcome(task(told)), Outcome::Exited { code: 0 });
@@ -289,7 +293,7 @@ fn a_forged_answer_saves_nothing_and_approves_nothing_grave() {
     assert!(made.iter().all(|n| n == "dir" || n == "declined" || n == "canceld"), "{made:?}");
 }
 
-/// A client that says yes to whatever it is asked, as a program of its own.
+/// A client that accepts every question, as a program of its own.
 const YES: &str = r#"
 import json, os, subprocess, sys
 p = subprocess.Popen([sys.argv[1], "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
@@ -307,10 +311,10 @@ args = json.loads(sys.argv[2])
 print(json.dumps(call(2, "tools/call", args).get("result", {}).get("structuredContent", {}).get("status")))
 "#;
 
-/// Who answers in-band is the client that the agent itself has started, for what it asked for itself. A script of the
-/// agent, or of a task, is neither.
+/// Only the client that the agent itself has started answers in-band, and only for its own requests. A script of the
+/// agent or of a task is neither.
 #[test]
-fn a_script_that_speaks_mcp_answers_nothing() {
+fn a_script_that_speaks_mcp_cannot_approve() {
     let daemon = TestHome::started(CSN);
     std::fs::write(daemon.work().join("yes.py"), YES).unwrap();
     let mut agent = daemon.agent();
@@ -323,11 +327,11 @@ fn a_script_that_speaks_mcp_answers_nothing() {
         let (_, out, err) = agent.run(&["python3", "yes.py", CSN, call], "");
         assert_eq!(out, "\"queued\"\n", "{err}");
     }
-    // A connection that came later could be a script's: it is not asked either, and does not answer for the first.
+    // A later connection could be a script's: it is not asked either, and cannot answer for the first.
     let mut later = Client::new(&mut agent, "later", "2025-11-25", true);
     let id = later.send("tools/call", json!({"name": "run", "arguments": {"command": "touch pwned3", "wait_s": 1}}));
     assert!(later.answer(id, &accept("once")).1.is_empty());
-    // The same as a task that a person let run: it has a session, and no client of its own.
+    // A task that a person allowed: it has a session, and no client of its own.
     let text = format!("python3 yes.py {CSN} '{run}'");
     let task = daemon.ask_open(&text, json!({}));
     assert!(matches!(daemon.outcome(task), Outcome::Exited { .. }));
@@ -337,9 +341,9 @@ fn a_script_that_speaks_mcp_answers_nothing() {
     }
 }
 
-/// An agent's token in the hands of a task speaks for nobody.
+/// An agent's token in the hands of a task answers nothing.
 #[test]
-fn a_task_does_not_answer_itself_over_http() {
+fn a_task_cannot_answer_its_own_approval_over_http() {
     let daemon = TestHome::started(CSN);
     let at = daemon.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap().to_string();
     let made = daemon.csn(&["token", "create", "--agent", "--name", "bot", "--scope", "run,observe", "--json"]);
@@ -360,7 +364,7 @@ print("ASKED" if "input_required" in said else "QUEUED" if "approval pending" in
         token = token["token"].as_str().unwrap(),
     );
     std::fs::write(daemon.work().join("over.py"), script).unwrap();
-    // Outside of any task its client is asked: that is what it is for.
+    // Outside of any task its client is asked, as intended.
     let outside = daemon.outside(&["python3", "over.py"]);
     assert_eq!(String::from_utf8_lossy(&outside.stdout), "ASKED\n", "{}", String::from_utf8_lossy(&outside.stderr));
     let task = daemon.ask_open("python3 over.py", json!({}));
@@ -379,7 +383,7 @@ fn with_in_band_off_the_client_is_not_asked_and_cannot_answer() {
     let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": "touch made", "wait_s": 1}}));
     let (said, meanwhile) = client.answer(id, &accept("once"));
     assert!(meanwhile.is_empty() && said["result"]["structuredContent"]["status"] == "queued", "{said}");
-    // Made up out of nothing, in the newer way.
+    // A forged answer in the form of the newer protocol.
     let mut client = Client::new(&mut agent, "newer", NEWEST, true);
     let (told, _) = client.tool("run", json!({"command": "touch made2", "wait_s": 0}));
     let forged = json!({
@@ -392,7 +396,7 @@ fn with_in_band_off_the_client_is_not_asked_and_cannot_answer() {
 }
 
 #[test]
-fn a_newer_client_comes_again_with_its_answer() {
+fn a_newer_client_repeats_its_call_with_the_answer() {
     let daemon = TestHome::started(CSN);
     let mut agent = daemon.agent();
     let mut client = Client::new(&mut agent, "again", NEWEST, true);
@@ -402,7 +406,7 @@ fn a_newer_client_comes_again_with_its_answer() {
     assert_eq!(said["result"]["inputRequests"]["approval"]["method"], "elicitation/create");
     let sealed = said["result"]["requestState"].clone();
     let again = |args: &Value, state: &Value, answer: Value| json!({"name": "run", "arguments": args, "requestState": state, "inputResponses": {"approval": answer}});
-    // Its state holds for this very call.
+    // Its state is valid for this call only.
     let other = json!({"command": "touch other", "wait_s": 0});
     assert_eq!(client.call("tools/call", again(&other, &sealed, accept("once")))["result"]["isError"], true);
     let torn = json!(sealed.as_str().unwrap().replace('.', ".0"));
@@ -416,7 +420,7 @@ fn a_newer_client_comes_again_with_its_answer() {
 }
 
 #[test]
-fn a_wait_that_is_cancelled_ends_the_task_only_where_that_was_said() {
+fn a_cancelled_wait_ends_the_task_only_if_the_call_asked_for_it() {
     let daemon = TestHome::started(CSN);
     daemon.configure("profile = \"full_auto\"\n");
     daemon.kill_daemon();
@@ -431,20 +435,19 @@ fn a_wait_that_is_cancelled_ends_the_task_only_where_that_was_said() {
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id, "reason": "no"}});
         client.agent.say(client.name, &cancel);
-        // Whatever comes after it has been seen to.
+        // The daemon has handled what comes after it.
         let (told, _) = client.tool("task_status", json!({"task_id": running}));
-        match cancelled {
-            true => assert!(matches!(daemon.settled(task(&told)).outcome(), Some(&Outcome::Cancelled { .. }))),
-            false => {
-                assert_eq!(daemon.client().task(told["task_id"].as_str().unwrap()).unwrap().status, Status::Running)
-            }
+        if cancelled {
+            assert!(matches!(daemon.settled(task(&told)).outcome(), Some(&Outcome::Cancelled { .. })));
+        } else {
+            assert_eq!(daemon.client().task(told["task_id"].as_str().unwrap()).unwrap().status, Status::Running);
         }
     }
 }
 
-/// The conversation outlives the daemon: only what was under way is lost, and the task of that is not.
+/// The conversation survives the daemon: only the open call is lost, and its task is not.
 #[test]
-fn a_house_that_goes_and_comes_back_is_found_again() {
+fn the_bridge_reconnects_to_a_restarted_daemon() {
     let daemon = TestHome::started(CSN);
     daemon.configure("profile = \"full_auto\"\n");
     daemon.kill_daemon();
@@ -454,19 +457,19 @@ fn a_house_that_goes_and_comes_back_is_found_again() {
     let (first, _) = client.tool("run", json!({"command": "sleep 1000", "background": true}));
     let id = client
         .send("tools/call", json!({"name": "task_wait", "arguments": {"task_id": first["task_id"], "wait_s": 600}}));
-    // It has been heard once this is answered.
+    // The daemon has read the call once it has answered this.
     client.agent.say("stays", &json!({"jsonrpc": "2.0", "id": 99, "method": "ping"}));
     assert_eq!(client.agent.next_event("stays").unwrap()["id"], 99);
     daemon.kill_daemon();
     let (said, _) = client.answer(id, &Value::Null);
-    assert!(said["error"]["message"].as_str().unwrap().contains("tasks go on"), "{said}");
+    assert!(said["error"]["message"].as_str().unwrap().contains("tasks keep running"), "{said}");
     daemon.start();
     let (told, failed) = client.tool("task_status", json!({"task_id": first["task_id"]}));
     assert_eq!((&told["status"], failed, &told["session_id"]), (&json!("running"), false, &first["session_id"]));
 }
 
 #[test]
-fn without_a_house_the_agent_is_told_what_to_do() {
+fn without_a_daemon_the_agent_learns_what_to_do() {
     let daemon = TestHome::new(CSN);
     let mut agent = daemon.agent();
     agent.talk("early");
@@ -505,7 +508,7 @@ fn post(at: &str, token: Option<&str>, headers: &[(&str, &str)], body: &Value) -
 }
 
 #[test]
-fn over_http_a_token_is_needed_and_no_page_comes_in() {
+fn over_http_a_token_is_required_and_foreign_pages_are_refused() {
     let daemon = TestHome::started(CSN);
     std::fs::write(daemon.work().join("a.txt"), "hello\n").unwrap();
     let at = daemon.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap().to_string();
@@ -531,22 +534,22 @@ fn over_http_a_token_is_needed_and_no_page_comes_in() {
     assert_eq!(post(&at, Some(token), &page, &call("cat a.txt")).0, 403);
     let (_, body) = post(&at, Some(token), &headers, &call("csn down"));
     assert!(body.contains("\"isError\":true"), "{body}");
-    let only_looks = daemon.csn(&["token", "create", "--agent", "--name", "eyes", "--scope", "observe", "--json"]);
-    let only_looks: Value = serde_json::from_slice(&only_looks.stdout).unwrap();
-    assert_eq!(post(&at, only_looks["token"].as_str(), &headers, &call("cat a.txt")).0, 403);
-    // Who may only run does not look, and who is not let in any more is out.
+    let observer = daemon.csn(&["token", "create", "--agent", "--name", "reader", "--scope", "observe", "--json"]);
+    let observer: Value = serde_json::from_slice(&observer.stdout).unwrap();
+    assert_eq!(post(&at, observer["token"].as_str(), &headers, &call("cat a.txt")).0, 403);
+    // Scope `run` does not read, and a revoked token is refused.
     let runs = daemon.csn(&["token", "create", "--agent", "--name", "hands", "--scope", "run", "--json"]);
     let runs: Value = serde_json::from_slice(&runs.stdout).unwrap();
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "task_list", "arguments": {}, "_meta": meta}});
     let named = [headers[0], headers[1], ("mcp-name", "task_list")];
     let (_, body) = post(&at, runs["token"].as_str(), &named, &list);
     assert!(body.contains("observe") && !body.contains("tk_"), "{body}");
-    let looked = get(&daemon, "/tasks?limit=1").unwrap()["tasks"][0]["task_id"].clone();
-    let wait = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "task_wait", "arguments": {"task_id": looked}, "_meta": meta}});
+    let task_id = get(&daemon, "/tasks?limit=1").unwrap()["tasks"][0]["task_id"].clone();
+    let wait = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "task_wait", "arguments": {"task_id": task_id}, "_meta": meta}});
     let named = [headers[0], headers[1], ("mcp-name", "task_wait")];
     let (_, body) = post(&at, runs["token"].as_str(), &named, &wait);
     assert!(body.contains("observe") && !body.contains("cat a.txt"), "{body}");
-    // The older way, with a session of its own.
+    // The older protocol, with a session of its own.
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
     let (status, body) = post(&at, Some(token), &[], &hello);
     assert_eq!(status, 200, "{body}");
@@ -557,15 +560,15 @@ fn over_http_a_token_is_needed_and_no_page_comes_in() {
     let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     assert_eq!(post(&at, Some(token), &own, &ready).0, 202);
     assert_eq!(post(&at, Some(token), &own, &tools).0, 200);
-    // It is its own: another credential does not find it.
+    // The session belongs to its credential: another credential does not find it.
     assert_eq!(post(&at, runs["token"].as_str(), &own, &tools).0, 404);
     assert!(daemon.csn(&["token", "revoke", "bot"]).status.success());
     assert_eq!(post(&at, Some(token), &own, &tools).0, 401);
 }
 
-/// A connection that breaks is a wait that is over.
+/// A broken connection cancels its wait.
 #[test]
-fn a_connection_that_breaks_ends_what_was_to_end_with_it() {
+fn a_broken_connection_ends_the_tasks_bound_to_it() {
     let daemon = TestHome::new(CSN);
     daemon.configure("profile = \"full_auto\"\n");
     daemon.start();
@@ -578,7 +581,7 @@ fn a_connection_that_breaks_ends_what_was_to_end_with_it() {
     assert!(matches!(daemon.settled(task).outcome(), Some(&Outcome::Cancelled { .. })));
 }
 
-/// What is no message is said to be none, and the conversation goes on.
+/// An invalid message gets an error, and the conversation continues.
 #[test]
 fn garbage_does_not_end_a_conversation() {
     let daemon = TestHome::started(CSN);
@@ -592,9 +595,9 @@ fn garbage_does_not_end_a_conversation() {
     assert_eq!(said["result"]["structuredContent"]["output"]["stdout"]["text"], "here\n", "{said}");
 }
 
-/// Who waits hears where it stands: growing numbers, the last clean line, and what it waits for.
+/// A waiting client gets progress: growing numbers, the last clean line, and what the task waits for.
 #[test]
-fn who_waits_is_told_how_it_goes() {
+fn a_waiting_client_gets_progress() {
     let daemon = TestHome::new(CSN);
     daemon.configure("profile = \"full_auto\"\n");
     daemon.start();

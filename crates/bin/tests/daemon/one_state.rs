@@ -1,4 +1,4 @@
-//! One state of a task, however it is asked for: the list, the task itself, a view of its stream, a restart.
+//! A task has one state on every surface: the list, the task itself, a view of its stream, and after a restart.
 
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
@@ -11,7 +11,7 @@ fn get(daemon: &TestHome, path: &str) -> Value {
     serde_json::from_slice(&daemon.client().call("GET", path, &[], None).unwrap()).unwrap()
 }
 
-/// The task as the list has it.
+/// The task as the list shows it.
 fn listed(daemon: &TestHome, task: TaskId) -> Value {
     let page = get(daemon, "/tasks?limit=100");
     let mut tasks = page["tasks"].as_array().unwrap().iter();
@@ -49,7 +49,7 @@ fn finished(daemon: &TestHome) -> Vec<(&'static str, TaskId)> {
 }
 
 #[test]
-fn a_finished_task_is_the_same_in_the_list_and_by_itself_also_after_a_restart() {
+fn a_finished_task_is_the_same_in_the_list_and_alone_also_after_a_restart() {
     let daemon = TestHome::started(CSN);
     let tasks = finished(&daemon);
     assert!(matches!(daemon.outcome(tasks[6].1), Outcome::Lost { .. }));
@@ -64,7 +64,7 @@ fn a_finished_task_is_the_same_in_the_list_and_by_itself_also_after_a_restart() 
     assert!(pty["terminal"].is_object() && pty["streams"]["pty"].is_object(), "{pty}");
     daemon.kill_daemon();
     daemon.start();
-    // The list first: nothing has been looked at by itself.
+    // The list first: no task has been read by its id yet.
     for ((kind, task), shown) in tasks.iter().zip(&before) {
         assert_eq!(listed(&daemon, *task), *shown, "{kind}, listed after a restart");
         assert_eq!(get(&daemon, &format!("/tasks/{task}")), *shown, "{kind}, shown after a restart");
@@ -104,7 +104,7 @@ fn every_tool_that_a_refusal_lists_can_be_asked_for_by_absolute_path() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "three\n");
 }
 
-/// The events of the `tool_task` view, as (id, data), behind `last`; and whether the stream said that it ended.
+/// The events of the `tool_task` view after `last`, as (id, data), and whether the stream reported its end.
 fn view_behind(daemon: &TestHome, task: TaskId, last: Option<&str>) -> (Vec<(String, Value)>, bool) {
     let headers: Vec<(&str, &str)> = last.iter().map(|id| ("last-event-id", *id)).collect();
     let path = format!("/tasks/{task}/events?view=tool_task");
@@ -115,7 +115,7 @@ fn view_behind(daemon: &TestHome, task: TaskId, last: Option<&str>) -> (Vec<(Str
 }
 
 #[test]
-fn the_tool_task_view_resumes_behind_every_single_event() {
+fn the_tool_task_view_resumes_after_every_single_event() {
     let daemon = TestHome::started(CSN);
     let text = r"head -c 20000 /dev/zero | tr '\0' x; printf '\377\376' >&2; read x; echo $x";
     let task = daemon.ask_with(text, json!({"args": {"stdin": true}})).task_id;
@@ -158,7 +158,7 @@ fn the_tool_task_view_counts_every_byte_and_names_encoding_and_artifacts() {
         }
         assert_eq!(end, total, "{stream}");
         let count = all.iter().filter(|(_, e)| e["type"] == older).count();
-        assert_eq!(count, pieces.len(), "the older word once for each piece");
+        assert_eq!(count, pieces.len(), "the older event once for each piece");
     }
     let binary = all.iter().map(|(_, e)| e).find(|e| e["type"] == "tool_stderr").unwrap();
     assert_eq!((&binary["encoding"], &binary["chunk"]), (&json!("base64"), &json!("//4=")));

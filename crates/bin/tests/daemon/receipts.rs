@@ -1,4 +1,4 @@
-//! Receipts: one for every ending, verifiable with stock tools; and whatever is changed afterwards is found and named.
+//! Receipts: one for every ending, verifiable with standard tools; every later change is found and named.
 
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
@@ -14,7 +14,7 @@ pub(crate) fn statement(daemon: &TestHome, task: TaskId) -> Statement {
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-/// What `csn verify …` finds, and whether its exit code says the same.
+/// What `csn verify …` finds; checks that its exit code agrees.
 pub(crate) fn findings(daemon: &TestHome, args: &[&str]) -> Vec<String> {
     let out = daemon.csn(&[&["verify", "--json"], args].concat());
     let report: Value =
@@ -85,7 +85,7 @@ fn f180_every_ending_has_its_receipt() {
     assert!(matches!(lost.outcome, Outcome::Lost { .. }));
     assert!(!lost.journal.unwrap().closed);
     holds(&daemon);
-    // Each in one row, without a gap.
+    // All in one chain, without a gap.
     let out = daemon.csn(&["receipts", "list", "--json"]);
     let seqs: Vec<u64> = String::from_utf8(out.stdout)
         .unwrap()
@@ -111,7 +111,7 @@ fn f161_a_task_that_took_too_long_is_sealed_as_killed_with_its_tree() {
 }
 
 #[test]
-fn a_receipt_says_what_ran_and_what_came_of_it() {
+fn a_receipt_states_what_ran_and_its_result() {
     let daemon = TestHome::started(CSN);
     let text = "echo one > made; echo all: >> Makefile; echo err >&2; cat /dev/null; sleep 0.1";
     std::fs::create_dir_all(daemon.work().join(".git")).unwrap();
@@ -136,7 +136,7 @@ fn a_receipt_says_what_ran_and_what_came_of_it() {
     assert_eq!(
         (touched.observed, touched.complete),
         (FileObservation::Scan, false),
-        "names came: others may have gone"
+        "files were added; others may have been removed"
     );
     assert!(touched.roots.iter().any(|r| r.as_str() == work.to_str().unwrap()), "{touched:?}");
     let named = |name: &str| {
@@ -150,12 +150,12 @@ fn a_receipt_says_what_ran_and_what_came_of_it() {
     assert_eq!((named("made").change, named("made").escape), (FileChange::Created, false));
     assert_eq!((named("Makefile").change, named("Makefile").escape), (FileChange::Modified, true));
     assert!(named("made").after.is_some());
-    // What only reads cannot have changed anything, and says so.
+    // A read-only task cannot have changed a file, and its receipt says so.
     let reads = statement(&daemon, daemon.ask("cat made")).predicate;
     assert_eq!((reads.touched_files.observed, reads.touched_files.complete), (FileObservation::Confined, true));
     assert_eq!(json!(reads.confinement.confinement), "read_only");
     assert_ne!(reads.request.plan_digest, r.request.plan_digest);
-    // A file tool is done by the house, and what it changed is known.
+    // The daemon performs a file tool, so it knows what changed.
     let edit = json!({"tool": "edit_file", "args": {"command": null, "path": "made", "old": "one", "new": "two"}});
     let edited = statement(&daemon, daemon.ask_with("", edit).task_id).predicate;
     assert_eq!(json!(edited.execution.as_ref().unwrap().kind), "builtin");
@@ -166,7 +166,7 @@ fn a_receipt_says_what_ran_and_what_came_of_it() {
 }
 
 #[test]
-fn f183_what_a_caller_says_decides_nothing() {
+fn f183_a_callers_claims_decide_nothing() {
     let daemon = TestHome::started(CSN);
     let claims = json!({
         "approved_by": "owner", "decision": "granted", "outcome": "exited", "principal": "pr_0000000000000001",
@@ -197,7 +197,7 @@ fn f183_what_a_caller_says_decides_nothing() {
     }
 }
 
-/// The commands of the README, word for word.
+/// The commands of the documentation, word for word.
 #[test]
 fn jq_openssl_and_sha256sum_verify_a_receipt_alone() {
     let daemon = TestHome::started(CSN);
@@ -222,7 +222,7 @@ fn jq_openssl_and_sha256sum_verify_a_receipt_alone() {
     for name in ["decisions.jsonl", "journal", "stdout.log", "stderr.log"] {
         assert!(said.contains(&format!("{name}: OK")), "{said}");
     }
-    // The same commands find one byte that is another.
+    // The same commands find one changed byte.
     let log = dir.join("stdout.log");
     flip(&log, 10);
     assert!(!verify(&dir).status.success());
@@ -238,7 +238,7 @@ fn jq_openssl_and_sha256sum_verify_a_receipt_alone() {
     assert!(!verify(&dir).status.success());
 }
 
-/// The fenced block of the README that contains this.
+/// The fenced block of the page that contains this text.
 fn readme_block(with: &str) -> String {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let text = std::fs::read_to_string(readme).unwrap();
@@ -253,7 +253,7 @@ pub(crate) fn flip(path: &Path, at: usize) {
 }
 
 #[test]
-fn f182_whatever_is_changed_is_found_and_named() {
+fn f182_every_change_of_a_file_is_found_and_named() {
     let daemon = TestHome::started(CSN);
     let tasks: Vec<TaskId> = (0..4).map(|n| daemon.ask(&format!("seq {n} 2000"))).collect();
     tasks.iter().for_each(|t| drop(daemon.sealed(*t)));
@@ -261,7 +261,7 @@ fn f182_whatever_is_changed_is_found_and_named() {
     holds(&daemon);
     let file = |n: usize, name: &str| daemon.task_dir(tasks[n]).join(name);
     let copy = |path: &Path| std::fs::read(path).unwrap();
-    // One byte of a journal, where it still reads, and where it does not.
+    // One byte of a journal, where it still parses, and where it does not.
     let (journal, kept) = (file(1, "journal"), copy(&file(1, "journal")));
     let text = String::from_utf8(kept.clone()).unwrap();
     std::fs::write(&journal, text.replacen("\"len\":", "\"leN\":", 1)).unwrap();
@@ -278,7 +278,7 @@ fn f182_whatever_is_changed_is_found_and_named() {
     let [found] = findings(&daemon, &[]).try_into().unwrap();
     assert!(found.starts_with(&format!("journal of {}: is another file", tasks[1])), "{found}");
     std::fs::write(&journal, &kept).unwrap();
-    // One byte of an output file; bytes behind its end; the file gone.
+    // One byte of an output file; bytes after its end; the file missing.
     let log = file(2, "stdout.log");
     flip(&log, 5);
     let [found] = findings(&daemon, &[]).try_into().unwrap();
@@ -313,7 +313,7 @@ fn f182_whatever_is_changed_is_found_and_named() {
 }
 
 #[test]
-fn f182_receipts_and_decisions_that_are_changed_are_named() {
+fn f182_changed_receipts_and_decisions_are_named() {
     let daemon = TestHome::started(CSN);
     // One after another, so that their receipts have the same order.
     let one = |n: u32| {
@@ -353,7 +353,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
         found.contains(&format!("receipt 3 ({second}): is receipt 2: it does not stand in its place")),
         "{found:?}"
     );
-    // A decision: what was asked, whose it is, and one that is gone.
+    // A decision: what was asked, whose it is, and one that is missing.
     let n = "(SELECT min(n) FROM decisions WHERE task IS NOT NULL)";
     let found = changed(&format!("UPDATE decisions SET line = replace(line, 'echo', 'ecHo') WHERE n = {n}"));
     assert!(found[0].contains(&format!("({}): was changed: the ledger's chain breaks here", tasks[0])), "{found:?}");
@@ -363,7 +363,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
     )));
     let found = changed("DELETE FROM decisions WHERE n = (SELECT max(n) FROM decisions WHERE task IS NOT NULL)");
     assert!(found.iter().any(|f| f.starts_with("decision ") && f.ends_with("is missing from the ledger")), "{found:?}");
-    // A forger who makes the chain anew is betrayed by the receipts.
+    // The receipts expose a forger who computes the chain again.
     let found = {
         let conn = rusqlite::Connection::open(&ledger).unwrap();
         conn.execute(&format!("UPDATE decisions SET line = replace(line, 'echo', 'ecHo') WHERE n = {n}"), []).unwrap();
@@ -392,7 +392,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
 }
 
 #[test]
-fn an_older_ledger_is_betrayed_by_a_head_and_by_what_lies_beside_it() {
+fn an_older_ledger_is_exposed_by_a_ledger_head_and_by_task_directories() {
     let daemon = TestHome::started(CSN);
     daemon.sealed(daemon.ask("echo one"));
     let head = daemon.work().join("head.json");
@@ -416,7 +416,7 @@ fn an_older_ledger_is_betrayed_by_a_head_and_by_what_lies_beside_it() {
     let due = "the ledger does not know this task: the ledger is older than the directory";
     assert_eq!(unknown, format!("tasks/{}/{new}: {due}", new.shard()));
     std::fs::write(daemon.home().join("ledger.db"), now).unwrap();
-    // A head that was made up, or changed, proves nothing.
+    // A forged or changed ledger head proves nothing.
     let text = std::fs::read_to_string(&head).unwrap();
     let mut forged: Value = serde_json::from_str(&text).unwrap();
     forged["signatures"][0]["sig"] = "A".repeat(86).into();
@@ -424,13 +424,13 @@ fn an_older_ledger_is_betrayed_by_a_head_and_by_what_lies_beside_it() {
     std::fs::write(&path, forged.to_string()).unwrap();
     let found = findings(&daemon, &["--since", path.to_str().unwrap()]);
     assert!(found[0].starts_with("the head: its signature"), "{found:?}");
-    // Without one, it says that it has none.
+    // Without a ledger head the report says that it has none.
     let out = daemon.csn(&["verify"]);
     assert!(String::from_utf8_lossy(&out.stdout).contains("no outside anchor"));
 }
 
 #[test]
-fn what_retention_removed_is_expired_and_not_broken() {
+fn files_that_retention_removed_are_expired_and_not_findings() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo going");
     daemon.sealed(task);
@@ -442,18 +442,18 @@ fn what_retention_removed_is_expired_and_not_broken() {
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!((report["ok"].as_bool(), report["expired"].as_u64()), (Some(true), Some(1)), "{report}");
     assert_eq!(findings(&daemon, &[&task.to_string()]), [""; 0]);
-    // The receipt stays, and what it speaks for is told to be gone.
+    // The receipt stays, and reports that what it covers was removed.
     let sha256 = statement(&daemon, task).subject("stdout.log").unwrap();
     let gone = daemon.client().call("GET", &format!("/artifacts/{sha256}"), &[], None).unwrap_err();
     assert!(matches!(gone, ClientError::Refused(TaskRefusal { refusal, .. }) if refusal.code == RefusalCode::Expired));
     let bundle = daemon.work().join("gone.tar");
     let out = daemon.csn(&["export", &task.to_string(), "-o", bundle.to_str().unwrap()]);
-    assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("not kept any more"));
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("was removed by csn gc"));
     assert_eq!(findings(&daemon, &[bundle.to_str().unwrap()]), [""; 0]);
 }
 
 #[test]
-fn an_exported_task_verifies_anywhere_and_shows_what_was_done_to_it() {
+fn an_exported_task_verifies_anywhere_and_changes_to_it_are_found() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask_with("printf 'a\\nb\\n'", json!({"execution_mode": "pty"})).task_id;
     daemon.sealed(task);
@@ -467,14 +467,14 @@ fn an_exported_task_verifies_anywhere_and_shows_what_was_done_to_it() {
     assert_eq!(findings(&nowhere, &[tar]), [""; 0]);
     assert_eq!(findings(&nowhere, &[tar, "--key", key.to_str().unwrap()]), [""; 0]);
     let again = daemon.csn(&["export", &task.to_string(), "-o", tar]);
-    assert!(!again.status.success(), "what is there is not written over");
-    // Another house's key does not verify it.
+    assert!(!again.status.success(), "an existing file is not overwritten");
+    // The key of another home does not verify it.
     nowhere.start();
     let other = nowhere.work().join("other.pem");
     std::fs::write(&other, nowhere.csn(&["keys", "export"]).stdout).unwrap();
     let found = findings(&nowhere, &[tar, "--key", other.to_str().unwrap()]);
     assert!(found[0].contains("which is not trusted"), "{found:?}");
-    // What is changed in it is found.
+    // A change in it is found.
     let dir = daemon.work().join("un");
     std::fs::create_dir(&dir).unwrap();
     assert!(daemon.outside(&["tar", "-C", dir.to_str().unwrap(), "-xf", tar]).status.success());
@@ -487,7 +487,7 @@ fn an_exported_task_verifies_anywhere_and_shows_what_was_done_to_it() {
     }
     std::fs::remove_file(dir.join("pty.log")).unwrap();
     assert_eq!(findings(&nowhere, &[dir.to_str().unwrap()]), [format!("pty.log of {task}: is missing")]);
-    // What is no export is told so.
+    // A file that is no export is reported as such.
     for text in ["", "not a bundle", "{}"] {
         std::fs::write(nowhere.work().join("x"), text).unwrap();
         let out = nowhere.csn(&["verify", "x"]);
@@ -496,7 +496,7 @@ fn an_exported_task_verifies_anywhere_and_shows_what_was_done_to_it() {
 }
 
 #[test]
-fn a_row_of_receipts_can_be_exported_and_verified_alone() {
+fn a_chain_of_receipts_can_be_exported_and_verified_alone() {
     let daemon = TestHome::started(CSN);
     for n in 0..5 {
         daemon.sealed(daemon.ask(&format!("echo {n}")));
@@ -519,9 +519,9 @@ fn a_row_of_receipts_can_be_exported_and_verified_alone() {
     assert_eq!(out.status.code(), Some(2));
 }
 
-/// The daemon may die between exit, settle and seal: each task has one receipt, which says what happened.
+/// The daemon may die between exit, settlement and sealing: each task has one receipt, which says what happened.
 #[test]
-fn f181_a_crash_before_the_seal_is_made_good_once() {
+fn f181_a_receipt_that_a_crash_prevented_is_sealed_once() {
     for (point, recovered) in [
         ("ledger.before_commit", true),
         ("ledger.after_commit", true),
@@ -552,9 +552,9 @@ fn f181_a_crash_before_the_seal_is_made_good_once() {
     }
 }
 
-/// A task that ends while no daemon is there, after one that went in order, is nothing out of order.
+/// A task that ends without a daemon, after an orderly stop, is not recovered.
 #[test]
-fn a_task_that_outlives_an_orderly_daemon_is_not_recovered() {
+fn a_task_that_survives_an_orderly_stop_is_not_recovered() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("while ! test -e go; do sleep 0.01; done");
     let shim = daemon.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
@@ -568,7 +568,7 @@ fn a_task_that_outlives_an_orderly_daemon_is_not_recovered() {
 }
 
 #[test]
-fn f153_the_row_goes_on_over_twenty_restarts_and_five_crashes() {
+fn f153_the_chain_continues_over_twenty_restarts_and_five_crashes() {
     let daemon = TestHome::started(CSN);
     let mut tasks = Vec::new();
     for n in 0..25 {
@@ -588,7 +588,7 @@ fn f153_the_row_goes_on_over_twenty_restarts_and_five_crashes() {
 }
 
 #[test]
-fn f185_without_its_key_a_house_runs_and_says_that_nothing_is_signed() {
+fn f185_without_its_key_a_daemon_runs_and_reports_that_nothing_is_signed() {
     let daemon = TestHome::started(CSN);
     daemon.sealed(daemon.ask("true"));
     stop(&daemon);
@@ -604,7 +604,7 @@ fn f185_without_its_key_a_house_runs_and_says_that_nothing_is_signed() {
         assert_eq!(out.status.code(), Some(5), "the task's own exit code is what it was");
         let doctor = daemon.csn(&["doctor"]);
         assert!(!doctor.status.success());
-        assert!(String::from_utf8_lossy(&doctor.stdout).contains("not made out"), "{doctor:?}");
+        assert!(String::from_utf8_lossy(&doctor.stdout).contains("not being sealed"), "{doctor:?}");
         let found = findings(&daemon, &[]);
         assert!(found.iter().any(|f| f.contains("has settled and has no receipt")), "{found:?}");
         let ready = daemon.client().call("GET", "/readyz", &[], None).unwrap_err();
@@ -614,17 +614,17 @@ fn f185_without_its_key_a_house_runs_and_says_that_nothing_is_signed() {
         assert!(daemon.records(latest).last().is_some(), "the stream ends all the same");
         stop(&daemon);
     }
-    // Put back while the house runs, it is found.
+    // Put back while the daemon runs, the key is found.
     daemon.start();
     std::fs::write(&key, kept).unwrap();
     let latest = daemon.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks[0].task_id;
     daemon.sealed(latest);
-    assert!(!statement(&daemon, latest).predicate.recovered, "sealed late, and nobody had crashed");
+    assert!(!statement(&daemon, latest).predicate.recovered, "sealed late, without a crash");
     holds(&daemon);
 }
 
 #[test]
-fn a_new_key_is_spoken_for_by_the_old_one() {
+fn the_old_key_announces_the_new_one() {
     let daemon = TestHome::started(CSN);
     daemon.sealed(daemon.ask("echo one"));
     let first = daemon.work().join("first.pem");
@@ -632,7 +632,7 @@ fn a_new_key_is_spoken_for_by_the_old_one() {
     assert!(daemon.csn(&["keys", "rotate"]).status.success());
     daemon.sealed(daemon.ask("echo two"));
     holds(&daemon);
-    assert_eq!(findings(&daemon, &["--key", first.to_str().unwrap()]), [""; 0], "trust goes on to the next");
+    assert_eq!(findings(&daemon, &["--key", first.to_str().unwrap()]), [""; 0], "trust continues with the next key");
     let second = daemon.work().join("second.pem");
     std::fs::write(&second, daemon.csn(&["keys", "export"]).stdout).unwrap();
     let found = findings(&daemon, &["--key", second.to_str().unwrap()]);
@@ -641,14 +641,14 @@ fn a_new_key_is_spoken_for_by_the_old_one() {
     daemon.start();
     daemon.sealed(daemon.ask("echo three"));
     holds(&daemon);
-    // A task cannot have the key changed, nor a head signed.
+    // A task cannot rotate the key or get a signed ledger head.
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", daemon.home().display());
     let script = format!("{csn} keys rotate; echo $?; {csn} receipts head; echo $?");
     std::fs::write(daemon.work().join("keys.sh"), script).unwrap();
     let asked = daemon.ask_open("bash keys.sh", json!({}));
     daemon.settled(asked);
     assert_eq!(daemon.stdout(asked), "77\n77\n");
-    // A key that is lost cannot speak: that is found, unless the new one is known from elsewhere.
+    // A lost key cannot announce its successor: that is a finding, unless the verifier knows the new key.
     stop(&daemon);
     std::fs::remove_file(daemon.home().join("keys/signing.key")).unwrap();
     daemon.start();
@@ -664,7 +664,7 @@ fn a_new_key_is_spoken_for_by_the_old_one() {
 }
 
 #[test]
-fn a_change_of_keys_that_is_cut_off_is_found_again() {
+fn an_interrupted_key_rotation_is_completed() {
     let daemon = TestHome::new(CSN);
     let file = daemon.work().join("crash-at");
     let daemon = daemon.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
@@ -691,13 +691,13 @@ fn f184_a_receipt_and_an_export_hold_no_secret_and_count_them() {
     let counted: u64 = s.predicate.redactions.iter().map(|r| r.count.0).sum();
     assert!(counted >= 2, "{:?}", s.predicate.redactions);
     assert!(s.predicate.redactions.iter().all(|r| !r.places.is_empty()));
-    // Not where the next task works: what was written there a moment before may count as its own.
+    // Not in the next task's workspace: files written just before could count as its own.
     let tar = daemon.base().join("t.tar");
     assert!(daemon.csn(&["export", &task.to_string(), "-o", tar.to_str().unwrap()]).status.success());
     for bytes in [std::fs::read(tar).unwrap(), serde_json::to_vec(&s).unwrap()] {
         assert!(!memmem(&bytes, secret.as_bytes()));
     }
-    // Nor do the names of files that it made, or what somebody calls a label.
+    // The names of files that it created and its labels hold no secret either.
     let value = "Zq7v-made-up-value-19";
     let with = json!({"args": {"env": {"API_TOKEN": value}}});
     let named = daemon.ask_with("touch cache-$API_TOKEN.json; sleep 0.05", with).task_id;
@@ -708,7 +708,7 @@ fn f184_a_receipt_and_an_export_hold_no_secret_and_count_them() {
     let (refusal, _) = daemon.refused("true", json!({"labels": {secret.clone(): "1"}}));
     assert_eq!(refusal.code, RefusalCode::BadRequest);
     assert!(!refusal.message.contains(&secret));
-    // Who comes after a crash does not know what was secret: files are counted, and not named.
+    // A daemon after a crash does not know the secrets: it counts the files and does not name them.
     let later = daemon
         .ask_with(
             "until [ -e go ]; do sleep 0.02; done; touch late-$API_TOKEN; sleep 0.05",
@@ -768,7 +768,7 @@ fn artifacts_are_served_by_digest_in_ranges_and_with_their_names() {
     let decisions = statement(&daemon, task).subject("decisions.jsonl").unwrap();
     let lines = daemon.client().call("GET", &format!("/artifacts/{decisions}"), &[], None).unwrap();
     assert!(String::from_utf8(lines).unwrap().lines().all(|l| l.contains("\"kind\"")));
-    // What is not what it was is not given out.
+    // A changed artifact is not served.
     flip(&daemon.task_dir(task).join("stdout.log"), 3);
     let refused = daemon.client().call("GET", &path, &[], None).unwrap_err();
     assert!(
@@ -783,7 +783,7 @@ fn artifacts_are_served_by_digest_in_ranges_and_with_their_names() {
             "{bad}"
         );
     }
-    // A task that runs has none yet.
+    // A running task has no artifacts yet.
     let running = daemon.ask("sleep 60");
     let none = daemon.client().receipt(&running.to_string(), 0).unwrap_err();
     assert!(
@@ -791,14 +791,14 @@ fn artifacts_are_served_by_digest_in_ranges_and_with_their_names() {
     );
 }
 
-/// A house that was made before there were receipts gives one to everything that has settled.
+/// A home from before receipts gets one for every task that has ended.
 #[test]
-fn an_older_house_gets_its_receipts() {
+fn an_older_home_gets_its_receipts() {
     let daemon = TestHome::started(CSN);
     let tasks: Vec<TaskId> = (0..3).map(|n| daemon.ask(&format!("echo {n}"))).collect();
     tasks.iter().for_each(|t| drop(daemon.sealed(*t)));
     stop(&daemon);
-    // As it was with the schema before: nothing sealed, no key, and no mark of how far the ledger had come.
+    // As with the earlier schema: nothing sealed, no key, and no mark of the ledger's length.
     std::fs::remove_file(daemon.home().join("ledger.mark")).unwrap();
     let conn = rusqlite::Connection::open(daemon.home().join("ledger.db")).unwrap();
     let rows: Vec<(Option<String>, Option<i64>, String)> = conn
@@ -830,7 +830,7 @@ fn an_older_house_gets_its_receipts() {
     assert!(daemon.csn(&["doctor", "--fix"]).status.success());
     for task in &tasks {
         daemon.sealed(*task);
-        assert!(!statement(&daemon, *task).predicate.recovered, "nobody had crashed");
+        assert!(!statement(&daemon, *task).predicate.recovered, "there was no crash");
     }
     holds(&daemon);
 }

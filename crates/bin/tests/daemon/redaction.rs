@@ -1,5 +1,5 @@
 //! Secrets end to end: what a task prints, echoes, wraps or encodes is in no file and no answer; files are read and
-//! edited without anybody seeing what is secret in them.
+//! edited without showing the secrets in them.
 
 use crate::CSN;
 use countersign_model::{Frame, Mode, Outcome, RecordContent, RefusalCode, StreamName, TaskId};
@@ -12,12 +12,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One example of every rule: the text, and what in it is secret.
-fn plants() -> Vec<(&'static str, String, Vec<String>)> {
+/// One example of every rule: the text, and the secrets in it.
+fn planted_secrets() -> Vec<(&'static str, String, Vec<String>)> {
     let seed = u64::from(std::process::id());
-    let mut plants: Vec<(&'static str, String, Vec<String>)> = Vec::new();
+    let mut planted_secrets: Vec<(&'static str, String, Vec<String>)> = Vec::new();
     for (n, rule) in built_in_rules().iter().enumerate() {
-        // One that the engine finds by itself: how many it does not is a matter of its own tests. Here it must find them wherever
+        // One that the engine finds without context: its own tests cover the rest. Here it must find them wherever
         // they come from.
         let mut all = (0..).map(|more| expand(rule.matches[0], seed + n as u64 + 1000 * more).unwrap());
         let found = |e: &countersign_redact::examples::Example| {
@@ -26,9 +26,9 @@ fn plants() -> Vec<(&'static str, String, Vec<String>)> {
         };
         let example = all.find(found).unwrap();
         let secrets = example.secrets.into_iter().filter(|s| s.len() >= 12).collect();
-        plants.push((rule.id, example.text, secrets));
+        planted_secrets.push((rule.id, example.text, secrets));
     }
-    plants
+    planted_secrets
 }
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {
@@ -55,14 +55,14 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
 
 fn url(text: &str) -> String {
     text.bytes()
-        .map(|b| match b.is_ascii_alphanumeric() || b"-_.~".contains(&b) {
-            true => char::from(b).to_string(),
-            false => format!("%{b:02X}"),
+        .map(|b| {
+            let unreserved = b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+            if unreserved { char::from(b).to_string() } else { format!("%{b:02X}") }
         })
         .collect()
 }
 
-/// Every form of a secret that may not be anywhere.
+/// Every form of a secret that must not occur.
 fn forms(secret: &str) -> Vec<Vec<u8>> {
     vec![
         secret.as_bytes().to_vec(),
@@ -72,17 +72,18 @@ fn forms(secret: &str) -> Vec<Vec<u8>> {
     ]
 }
 
-/// What to look for everywhere.
-struct Hunt(Vec<(&'static str, memchr::memmem::Finder<'static>)>);
+/// What must not occur anywhere.
+struct SecretSearch(Vec<(&'static str, memchr::memmem::Finder<'static>)>);
 
-impl Hunt {
-    fn new(plants: &[(&'static str, String, Vec<String>)]) -> Self {
-        let forms =
-            plants.iter().flat_map(|(rule, _, secrets)| secrets.iter().flat_map(|s| forms(s)).map(|f| (*rule, f)));
+impl SecretSearch {
+    fn new(planted_secrets: &[(&'static str, String, Vec<String>)]) -> Self {
+        let forms = planted_secrets
+            .iter()
+            .flat_map(|(rule, _, secrets)| secrets.iter().flat_map(|s| forms(s)).map(|f| (*rule, f)));
         Self(forms.map(|(rule, form)| (rule, memchr::memmem::Finder::new(&form).into_owned())).collect())
     }
 
-    /// Fails if a form of a secret is in what is called `place`.
+    /// Fails if a form of a secret occurs in `place`.
     fn clean(&self, place: &str, bytes: &[u8]) {
         for (rule, finder) in &self.0 {
             assert!(finder.find(bytes).is_none(), "a secret of {rule} is in {place}");
@@ -90,7 +91,7 @@ impl Hunt {
     }
 }
 
-/// What the house answers to a request for this, head and body.
+/// The daemon's answer to this request, head and body.
 fn get(daemon: &TestHome, path: &str) -> Vec<u8> {
     let mut socket = UnixStream::connect(daemon.home().join("run/csn.sock")).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: csn\r\nConnection: close\r\n\r\n").unwrap();
@@ -104,7 +105,7 @@ fn get(daemon: &TestHome, path: &str) -> Vec<u8> {
     answer
 }
 
-/// Everything that the API says of a task, by itself and through the command line.
+/// Everything that the API and the command line tell of a task.
 fn answers(daemon: &TestHome, task: TaskId) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let id = task.to_string();
@@ -143,18 +144,18 @@ fn answers(daemon: &TestHome, task: TaskId) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
+fn f155_secrets_that_tasks_print_echo_wrap_or_encode_are_stored_nowhere() {
     let daemon = TestHome::started(CSN);
-    let plants = plants();
-    let hunt = Hunt::new(&plants);
+    let planted_secrets = planted_secrets();
+    let hunt = SecretSearch::new(&planted_secrets);
     let work = daemon.work();
-    let raw: String = plants.iter().map(|(_, text, _)| format!("{text}\n")).collect();
+    let raw: String = planted_secrets.iter().map(|(_, text, _)| format!("{text}\n")).collect();
     let control = std::env::temp_dir().join(format!("csn-plants-{}", std::process::id()));
     std::fs::write(&control, &raw).unwrap();
     let control_path = control.to_str().unwrap().to_owned();
     let printing =
         format!("cat {control_path}; while read -r line; do printf '%s\\n' \"said: $line\"; done < {control_path} >&2");
-    // Short pieces with pauses in between, so that reads and flushes fall inside.
+    // Short pieces with pauses, so that reads and flushes fall inside a secret.
     let slowly = format!(
         "python3 -uc 'import sys\nfor n, c in enumerate(open(\"{control_path}\").read()[:6000]):\n sys.stdout.write(c)\n if n % 7 == 0: sys.stdout.flush()'"
     );
@@ -167,8 +168,8 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
             tasks.push(daemon.ask_open(text, with));
         }
     }
-    // In the command, in a title, in the environment: then they are known, and their encodings go too.
-    for (_, text, secrets) in plants.iter().filter(|(_, t, s)| !t.contains('\'') && s.len() == 1).step_by(12) {
+    // In the command, a title and the environment: then the values are known, and their encodings are redacted, too.
+    for (_, text, secrets) in planted_secrets.iter().filter(|(_, t, s)| !t.contains('\'') && s.len() == 1).step_by(12) {
         let secret = &secrets[0];
         let encode = "printf %s \"$PLANT_TOKEN\" | base64 -w 20; python3 -c 'import os,json,urllib.parse; t=os.environ[\"PLANT_TOKEN\"]; print(json.dumps(t), urllib.parse.quote(t), t.encode().hex())'";
         let with = json!({"args": {"env": {"PLANT_TOKEN": secret}}, "title": format!("with {text}"), "rationale": text, "confinement": "shield"});
@@ -178,8 +179,8 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
         daemon.settled(*task);
     }
     std::fs::remove_file(&control).unwrap();
-    // A refusal quotes what was sent.
-    let (refusal, _) = daemon.refused("true", json!({"args": {"cwd": format!("/no/such/{}", plants[0].1)}}));
+    // A refusal quotes the request.
+    let (refusal, _) = daemon.refused("true", json!({"args": {"cwd": format!("/no/such/{}", planted_secrets[0].1)}}));
     hunt.clean("a refusal", refusal.message.as_bytes());
     let mut read = 0;
     for file in files_below(daemon.home()).into_iter().chain(files_below(&work)) {
@@ -194,7 +195,7 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
             hunt.clean(&what, &bytes);
         }
     }
-    // It was there to be found: every rule is named in what was kept.
+    // The secrets were there to be found: every rule is named in the record.
     let kept: String =
         [tasks[0], tasks[1]].iter().map(|t| String::from_utf8_lossy(&all_output(&daemon, *t)).into_owned()).collect();
     let missing: Vec<&str> =
@@ -205,7 +206,7 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
         .iter()
         .map(|r| if let RecordContent::Frame(Frame::Redacted { count, .. }) = &r.what { *count } else { 0 })
         .sum();
-    assert!(counted >= plants.len() as u64, "{counted}");
+    assert!(counted >= planted_secrets.len() as u64, "{counted}");
 }
 
 fn stdout(daemon: &TestHome, task: TaskId) -> String {
@@ -219,7 +220,7 @@ fn all_output(daemon: &TestHome, task: TaskId) -> Vec<u8> {
 }
 
 #[test]
-fn a_known_value_that_comes_byte_by_byte_is_held_from_its_fourth_on() {
+fn a_known_value_that_comes_byte_by_byte_is_held_back_from_its_fourth_byte() {
     let daemon = TestHome::started(CSN);
     let secret = expand("{alnum:18}", u64::from(std::process::id())).unwrap().text;
     let with = json!({"args": {"env": {"DB_PASSWORD": secret}}, "confinement": "shield"});
@@ -256,12 +257,12 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
     let records = daemon.records(task);
     assert!(records.iter().any(|r| matches!(&r.what, RecordContent::Frame(Frame::Redacted { .. }))));
     assert!(!records.iter().any(|r| matches!(&r.what, RecordContent::Frame(Frame::Spawned { .. }))), "no child");
-    // A person lets edits through.
+    // A person approves the edits.
     for tool in ["edit_file", "write_file"] {
         let out = daemon.csn(&["grants", "add", "--verb", tool, "--tool", tool, "--in", work.to_str().unwrap()]);
         assert!(out.status.success());
     }
-    // What git runs is more than a file.
+    // A file that git runs is more than a file.
     std::fs::create_dir_all(work.join(".git/hooks")).unwrap();
     for path in [".git/hooks/pre-commit", ".git/config"] {
         let args = json!({"path": path, "content": "x", "command": null});
@@ -274,7 +275,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         let asked = client.ask(&file("edit_file", json!({"old": old, "new": new})));
         asked.map(|task| daemon.settled(task.task_id))
     };
-    // What stands beside a secret changes; the secret moves and stays what it is.
+    // The text beside a secret changes; the secret moves and stays the same.
     let done = edit(
         &format!("token = \"ghp_{stands_for}\"\r\nport = 1"),
         &format!("port = 2\ntoken = \"ghp_{stands_for}\" # moved"),
@@ -284,7 +285,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
     let after =
         before.replace(&format!("token = \"{token}\"\r\nport = 1"), &format!("port = 2\ntoken = \"{token}\" # moved"));
     assert_eq!(std::fs::read_to_string(work.join("app.conf")).unwrap(), after);
-    // Nothing else may hold a placeholder.
+    // No other file may hold a placeholder.
     for request in [
         file("edit_file", json!({"old": "port = 2", "new": format!("port = {stands_for}")})),
         file("write_file", json!({"content": shown})),
@@ -309,7 +310,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         let said = String::from_utf8(daemon.output(state.task_id, StreamName::Stderr)).unwrap();
         assert!(said.contains(why), "{said}");
     }
-    assert_eq!(std::fs::read_to_string(work.join("app.conf")).unwrap(), after, "what was refused changed nothing");
+    assert_eq!(std::fs::read_to_string(work.join("app.conf")).unwrap(), after, "a refused request changed nothing");
     for file in files_below(daemon.home()) {
         let bytes = std::fs::read(&file).unwrap();
         for secret in [&token[4..], &password] {
@@ -319,7 +320,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
 }
 
 #[test]
-fn file_tools_stay_where_they_were_judged() {
+fn file_tools_act_only_where_they_were_judged() {
     let daemon = TestHome::started(CSN);
     let work = daemon.work();
     let ask = |tool: &str, args: serde_json::Value| {
@@ -356,13 +357,13 @@ fn file_tools_stay_where_they_were_judged() {
     std::fs::write(work.join("lines"), "1\n2\n3\n4\n").unwrap();
     assert_eq!(shown(json!({"path": "lines", "first_line": 2, "line_count": 2})), "2\n3\n");
     assert_eq!(shown(json!({"path": "lines", "first_line": 9})), "");
-    // A directory is none, and says so.
+    // A directory is not a file, and the refusal says so.
     let state = daemon.settled(ask("read_file", json!({"path": "."})).unwrap().task_id);
     assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 1 }));
 }
 
 #[test]
-fn a_users_rule_applies_and_a_bad_one_refuses_to_start_with_its_line() {
+fn a_users_rule_applies_and_a_bad_one_stops_the_start_and_names_its_line() {
     let daemon = TestHome::new(CSN);
     daemon.configure("profile = \"safe\"\n\n[[redact.rules]]\nid = \"acme-key\"\nkeywords = [\"acme_\"]\nregex = \"[a-z0-9]{12,}\"\nmatch = [\"acme_{lower_digit:16}\"]\nmiss = [\"acme_x\"]\n");
     daemon.start();
@@ -382,7 +383,7 @@ fn a_users_rule_applies_and_a_bad_one_refuses_to_start_with_its_line() {
 }
 
 #[test]
-fn the_filter_cleans_what_passes_through_and_says_where() {
+fn the_filter_redacts_its_input_and_reports_where() {
     let daemon = TestHome::new(CSN);
     let token = format!("ghp_{}", expand("{alnum:36}", 8).unwrap().text);
     let own = expand("{alnum:20}", 9).unwrap().text;
@@ -394,7 +395,10 @@ fn the_filter_cleans_what_passes_through_and_says_where() {
         text.starts_with("one\nuse ghp_[redacted:github-token:") && text.contains("\n[redacted:known-value:"),
         "{text}"
     );
-    assert!(report.starts_with("2 replaced") && report.contains("input:2") && report.contains("input:3"), "{report}");
+    assert!(
+        report.starts_with("2 secrets redacted") && report.contains("input:2") && report.contains("input:3"),
+        "{report}"
+    );
     assert!(!report.contains(&own) && !report.contains(&token[4..]));
     assert!(daemon.csn(&["redact", "test"]).status.success());
 }

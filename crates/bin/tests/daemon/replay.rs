@@ -58,7 +58,7 @@ fn cast(daemon: &TestHome, task: TaskId, version: &str) -> Vec<Value> {
 }
 
 #[test]
-fn casts_are_as_their_versions_say() {
+fn casts_follow_their_format_version() {
     let daemon = TestHome::started(CSN);
     let task = lively(&daemon);
     let shown = |lines: &[Value]| -> String {
@@ -160,7 +160,7 @@ fn search_finds_by_page_and_by_line_while_a_task_runs_and_after() {
     }
 }
 
-/// Long enough to be looked at from afar: matches within chunks, across their borders and at the very end.
+/// Long output: matches within chunks, across their borders and at the very end.
 #[test]
 fn search_of_much_output_finds_every_match_and_counts_every_line() {
     let daemon = TestHome::started(CSN);
@@ -197,7 +197,7 @@ fn search_of_much_output_finds_every_match_and_counts_every_line() {
 }
 
 #[test]
-fn a_line_that_the_gap_breaks_off_is_searched_too() {
+fn a_line_that_the_gap_cuts_is_searched_too() {
     let daemon = TestHome::started(CSN);
     let limit = 6 * 1024 * 1024;
     let text = format!("yes straw | head -c {}; printf NEEDLEab; yes straw | head -c 3000000", limit - 8);
@@ -210,7 +210,7 @@ fn a_line_that_the_gap_breaks_off_is_searched_too() {
 }
 
 #[test]
-fn many_lines_are_printed_whole() {
+fn many_lines_are_printed_completely() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("yes 0123456789012345678901234567890123456789 | head -n 150000");
     daemon.settled(task);
@@ -219,7 +219,7 @@ fn many_lines_are_printed_whole() {
 }
 
 #[test]
-fn events_of_a_finished_task_tell_what_was_changed() {
+fn events_of_a_finished_task_report_changed_files() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("yes | head -c 300000");
     daemon.settled(task);
@@ -233,7 +233,7 @@ fn events_of_a_finished_task_tell_what_was_changed() {
 }
 
 #[test]
-fn logs_by_line_by_tail_and_by_time() {
+fn logs_select_by_line_by_tail_and_by_time() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("seq 1 50; echo err >&2");
     daemon.settled(task);

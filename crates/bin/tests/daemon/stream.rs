@@ -1,4 +1,4 @@
-//! Reading: streams by cursor, output by range, both while they grow.
+//! Reading: streams by cursor and output by range, both while they grow.
 
 use crate::CSN;
 use countersign_client::ClientError;
@@ -16,12 +16,12 @@ pub(crate) fn get(daemon: &TestHome, path: &str) -> Result<Value, countersign_mo
 }
 
 #[test]
-fn f157_a_reader_that_drops_resumes_with_every_frame_once() {
+fn f157_a_reader_that_disconnects_resumes_with_every_frame_once() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("for i in $(seq 1 60); do echo $i; sleep 0.025; done");
     let (mut seen, mut last) = (Vec::new(), None);
     loop {
-        // A fresh connection for every few frames, resumed by number.
+        // A new connection for every few frames, resumed by number.
         let mut events = daemon.client().events(task, last);
         let mut ended = false;
         for _ in 0..7 {
@@ -42,12 +42,12 @@ fn f157_a_reader_that_drops_resumes_with_every_frame_once() {
 }
 
 #[test]
-fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
+fn f157_a_reader_that_stops_reading_blocks_no_one_and_misses_nothing() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("for i in 1 2 3 4; do seq 1 500000; sleep 0.03; done");
     let mut slow = daemon.client().events(task, None);
     assert_eq!(slow.next_event().unwrap().unwrap().value.record.seq, 0);
-    // Everything happens while the slow one does not read: more than its socket holds.
+    // Everything happens while the slow reader does not read: more than its socket holds.
     let all = daemon.sealed(task).next_seq;
     let mut seqs = vec![0];
     while let Some(event) = slow.next_event().unwrap() {
@@ -57,14 +57,14 @@ fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
 }
 
 #[test]
-fn f169_interrupted_calls_are_taken_up_again() {
+fn f169_interrupted_system_calls_are_resumed() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("for i in $(seq 1 40); do seq 1 20000; sleep 0.005; done");
     let shim = daemon.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let shim = rustix::process::Pid::from_raw(i32::try_from(shim).unwrap()).unwrap();
     let mut stopped = 0;
     while !daemon.client().task(&task.to_string()).unwrap().settled() {
-        // Stopping and going on interrupts whatever call the shim is in.
+        // Stopping and continuing interrupts whatever call the shim is in.
         for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
             stopped += u32::from(rustix::process::kill_process(shim, signal).is_ok());
         }
@@ -117,7 +117,7 @@ fn f154_fifty_megabytes_are_whole_and_readable_by_range() {
 }
 
 #[test]
-fn f166_ranges_that_make_no_sense_get_an_answer_that_does() {
+fn f166_impossible_ranges_are_refused_with_a_reason() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("printf 0123456789");
     daemon.settled(task);
@@ -146,7 +146,7 @@ fn f166_ranges_that_make_no_sense_get_an_answer_that_does() {
 }
 
 #[test]
-fn output_that_was_changed_is_not_served() {
+fn changed_output_is_not_served() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("seq 1 100000");
     daemon.settled(task);
@@ -172,7 +172,7 @@ fn f156_binary_output_is_base64_and_characters_are_whole() {
     let task = daemon.ask("printf '\\xf0\\x9f'; sleep 0.005; printf '\\xa6\\x80 crab\\n'");
     daemon.settled(task);
     assert_eq!(daemon.stdout(task), "🦀 crab\n");
-    // However the two halves were cut: a half is shown as what it is, and nothing is damaged.
+    // However the two halves were split: a half is shown as what it is, and no byte is damaged.
     let mut events = daemon.client().events(task, None);
     while let Some(event) = events.next_event().unwrap() {
         let shown: Value = serde_json::from_str(&event.json).unwrap();
@@ -201,7 +201,7 @@ fn many_readers_of_a_fast_task_each_see_every_frame_once() {
     for seqs in &seen {
         assert_eq!(*seqs, (0..all).collect::<Vec<_>>());
     }
-    // Readers that begin elsewhere meet pieces that others have rendered, in the middle of their own lines.
+    // Readers that start elsewhere get pieces that were rendered for others, in the middle of their own lines.
     for after in (0..40).rev() {
         let (mut events, mut seqs) = (daemon.client().events(task, Some(after)), Vec::new());
         while let Some(event) = events.next_event().unwrap() {
@@ -212,7 +212,7 @@ fn many_readers_of_a_fast_task_each_see_every_frame_once() {
 }
 
 #[test]
-fn a_cursor_behind_the_last_record_is_told_that_there_is_no_more() {
+fn a_cursor_after_the_last_record_ends_the_stream() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("true");
     let last = daemon.sealed(task).next_seq - 1;
@@ -232,7 +232,7 @@ fn raw_output_without_a_range_is_all_of_it() {
 }
 
 #[test]
-fn output_that_is_gone_does_not_end_the_stream() {
+fn missing_output_does_not_end_the_stream() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo one; echo two >&2");
     daemon.settled(task);

@@ -1,5 +1,5 @@
-//! Whoever can write to the house's files: what they change is found and named, and nothing that they put there makes the
-//! house or its verifier wait, run out of memory or stop.
+//! An attacker who can write to the home's files: every change is found and named, and nothing in its place makes the
+//! daemon or the verifier wait, run out of memory or stop.
 
 use crate::{
     CSN,
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const NONE: [&str; 0] = [];
 
-/// A stopped house with so many sealed tasks, and its ledger as it was.
+/// A stopped home with some sealed tasks, and its ledger as it was.
 pub(crate) struct Stopped {
     pub(crate) daemon: TestHome,
     pub(crate) tasks: Vec<TaskId>,
@@ -46,7 +46,7 @@ impl Stopped {
         std::fs::write(self.daemon.home().join("ledger.db"), &self.ledger).unwrap();
     }
 
-    /// What is found once the ledger has been changed; it is made good afterwards.
+    /// What is found after a change of the ledger; the change is undone afterwards.
     pub(crate) fn changed(&self, text: &str) -> Vec<String> {
         sql(&self.daemon, text);
         let found = findings(&self.daemon, &["--receipts-only"]);
@@ -63,7 +63,7 @@ impl Stopped {
         key(&self.daemon.home().join("keys/signing.key"))
     }
 
-    /// One more decision at the end, chained as it should be.
+    /// Appends a decision with a correct chain.
     fn decide(&self, task: TaskId, decision: &Decision) {
         let conn = rusqlite::Connection::open(self.daemon.home().join("ledger.db")).unwrap();
         let end =
@@ -79,7 +79,7 @@ impl Stopped {
         conn.execute("INSERT INTO decisions VALUES (?1, ?2, ?3, ?4, ?5)", row).unwrap();
     }
 
-    /// Signs a receipt of the ledger anew, as it then is.
+    /// Signs a receipt of the ledger again, as it then is.
     pub(crate) fn sign(&self, number: u64, key: &SigningKey, change: impl Fn(&mut Value)) {
         let conn = rusqlite::Connection::open(self.daemon.home().join("ledger.db")).unwrap();
         let payload: String =
@@ -87,9 +87,10 @@ impl Stopped {
         let mut statement: Value = serde_json::from_str(&payload).unwrap();
         let unchanged = statement.clone();
         change(&mut statement);
-        let payload = match statement == unchanged {
-            true => payload,
-            false => serde_json::from_value::<Statement>(statement).unwrap().payload(),
+        let payload = if statement == unchanged {
+            payload
+        } else {
+            serde_json::from_value::<Statement>(statement).unwrap().payload()
         };
         let row = (number as i64, &payload, key.public().id(), key.sign(RECEIPT_TYPE, payload.as_bytes()));
         conn.execute(
@@ -128,7 +129,7 @@ fn unpacked(daemon: &TestHome, task: TaskId) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_decision_of_the_house_that_is_given_to_a_task_is_named() {
+fn a_decision_of_the_daemon_moved_to_a_task_is_named() {
     let it = Stopped::with(1);
     let n: i64 = it.ask("SELECT max(n) FROM decisions WHERE task IS NULL");
     for owner in ["-", "", "tk_", "nobody"] {
@@ -139,7 +140,7 @@ fn a_decision_of_the_house_that_is_given_to_a_task_is_named() {
 }
 
 #[test]
-fn an_expiry_that_no_key_speaks_for_excuses_nothing() {
+fn an_unsigned_expiry_excuses_nothing() {
     let it = Stopped::with(2);
     let task = it.tasks[0];
     let payload: String = it.ask("SELECT payload FROM receipts WHERE number = 1");
@@ -164,19 +165,19 @@ fn an_expiry_that_no_key_speaks_for_excuses_nothing() {
         }
         it.restore();
     }
-    // What its key says of this task and this receipt is believed, and told.
+    // What its key signs about this task and this receipt is believed and reported.
     it.decide(task, &expired(Some(key.expiry(task, digest))));
     for args in [&[][..], &["--from", "1", "--to", "1"], &[&task.to_string()]] {
         let report = report(&it.daemon, args);
         assert_eq!((report["ok"].as_bool(), report["expired"].as_u64()), (Some(true), Some(1)), "{report}");
     }
     let said = String::from_utf8(it.daemon.csn(&["verify"]).stdout).unwrap();
-    assert!(!said.contains("all holds") && said.contains("1 expired: what they left was removed"), "{said}");
+    assert!(!said.contains("everything is intact") && said.contains("1 expired: their output was removed"), "{said}");
     assert!(said.contains("no outside anchor"), "{said}");
 }
 
 #[test]
-fn an_expiry_in_a_bundle_is_believed_only_with_the_houses_word() {
+fn an_expiry_in_a_bundle_is_believed_only_if_it_is_signed() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo there");
     daemon.sealed(task);
@@ -198,7 +199,7 @@ fn an_expiry_in_a_bundle_is_believed_only_with_the_houses_word() {
 }
 
 #[test]
-fn whatever_is_in_a_bundle_is_what_was_signed_or_made_of_it() {
+fn every_file_of_a_bundle_is_signed_or_derived() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo out; echo err >&2");
     daemon.sealed(task);
@@ -250,7 +251,7 @@ fn whatever_is_in_a_bundle_is_what_was_signed_or_made_of_it() {
     std::fs::write(dir.join("more.txt"), "x").unwrap();
     assert_eq!(findings(&daemon, &[path]), ["more.txt: does not belong to the bundle: nothing speaks for it"]);
     std::fs::remove_file(dir.join("more.txt")).unwrap();
-    // Links and second files in an archive.
+    // Links and duplicate files in an archive.
     let link = dir.join("link");
     std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
     let of = |args: &[&str]| {
@@ -272,7 +273,7 @@ fn whatever_is_in_a_bundle_is_what_was_signed_or_made_of_it() {
 }
 
 #[test]
-fn a_receipt_leads_to_no_other_file_than_those_of_its_task() {
+fn a_receipt_covers_only_files_of_its_task() {
     let it = Stopped::with(1);
     let task = it.tasks[0];
     let key = it.key();
@@ -286,7 +287,7 @@ fn a_receipt_leads_to_no_other_file_than_those_of_its_task() {
         assert!(found.contains(&due), "{found:?}");
         it.restore();
     }
-    // What is no file is not waited for, and a link is not followed.
+    // A file that is no regular file does not make the verifier wait, and a link is not followed.
     for name in ["stdout.log", "journal"] {
         let path = it.daemon.task_dir(task).join(name);
         let aside = it.daemon.work().join(name);
@@ -306,9 +307,9 @@ fn a_receipt_leads_to_no_other_file_than_those_of_its_task() {
     holds(&it.daemon);
 }
 
-/// One hostile journal does not keep its own task, nor any other, from a receipt.
+/// One hostile journal does not keep its own task, or any other, from a receipt.
 #[test]
-fn a_task_is_sealed_whatever_stands_in_the_place_of_its_journal() {
+fn a_task_is_sealed_whatever_replaces_its_journal() {
     let daemon = TestHome::started(CSN);
     daemon.sealed(daemon.ask("true"));
     stop(&daemon);
@@ -323,7 +324,7 @@ fn a_task_is_sealed_whatever_stands_in_the_place_of_its_journal() {
         ("the journal is gone", |_, _| {}),
         ("a line of the journal is too long", |path, text| {
             std::fs::write(path, text).unwrap();
-            // A hole of a terabyte takes no room on the disk.
+            // A hole of a terabyte takes no space on the disk.
             std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(1 << 40).unwrap();
         }),
         ("a line of the journal has another number than is due", |path, text| {
@@ -376,9 +377,9 @@ fn a_task_is_sealed_whatever_stands_in_the_place_of_its_journal() {
     daemon.sealed(daemon.ask("echo the next one"));
 }
 
-/// What a journal says of lengths is not believed: neither the daemon nor a verifier makes room for it.
+/// The lengths that a journal states are not believed: neither the daemon nor a verifier allocates memory for them.
 #[test]
-fn a_journal_that_lies_about_lengths_kills_no_reader() {
+fn a_journal_with_false_lengths_kills_no_reader() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo 0123456789");
     daemon.sealed(task);
@@ -405,7 +406,7 @@ fn a_journal_that_lies_about_lengths_kills_no_reader() {
         assert!(daemon.csn(&["ps"]).status.success(), "{to}");
         stop(&daemon);
     }
-    // Its streams are not accused of what was done to the journal, unless they were changed themselves.
+    // Its streams are not blamed for the journal, unless they were changed themselves.
     let at = text.find("\"digest\":\"").unwrap() + 10;
     let digit = if text.as_bytes()[at] == b'0' { "1" } else { "0" };
     std::fs::write(&path, format!("{}{digit}{}", &text[..at], &text[at + 1..])).unwrap();
@@ -418,7 +419,7 @@ fn a_journal_that_lies_about_lengths_kills_no_reader() {
 }
 
 #[test]
-fn rows_that_are_no_receipts_are_named() {
+fn table_rows_that_are_no_receipts_are_named() {
     let it = Stopped::with(3);
     for number in [i64::MAX, 0, -7] {
         let found = it.changed(&format!(
@@ -468,7 +469,7 @@ fn rows_that_are_no_receipts_are_named() {
 }
 
 #[test]
-fn an_index_that_says_something_else_than_the_decisions_is_named() {
+fn an_index_that_contradicts_the_decisions_is_named() {
     let it = Stopped::with(2);
     let task = it.tasks[0];
     let id = task.to_string();
@@ -500,7 +501,7 @@ fn an_index_that_says_something_else_than_the_decisions_is_named() {
     sql(&it.daemon, &change);
     assert_eq!(findings(&it.daemon, &[&id]), [due]);
     it.restore();
-    // A receipt that is taken back, with an index that says that there is one.
+    // A receipt that was deleted, with an index that lists it.
     let last = it.tasks[1];
     let sealed: i64 = it.ask("SELECT max(n) FROM decisions WHERE line LIKE '%receipt.sealed%'");
     let found = it.changed(&format!(
@@ -511,14 +512,14 @@ fn an_index_that_says_something_else_than_the_decisions_is_named() {
         found.contains(&format!("index of {last}: says sealed 1, the decisions say 0; csn doctor --fix makes it anew")),
         "{found:?}"
     );
-    // The way that it names is one.
+    // The repair that the finding names works.
     sql(&it.daemon, &format!("UPDATE tasks SET sealed = 0, principal = 'pr_0000000000000001' WHERE id = '{id}'"));
     assert_eq!(findings(&it.daemon, &[]).len(), 2);
     it.daemon.csn(&["doctor", "--fix"]);
     holds(&it.daemon);
 }
 
-/// What a column of the index says, changed in every way that leaves it readable.
+/// Every column of the index, changed in every way that leaves it readable.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of changes")]
 fn every_column_of_the_index_is_compared_with_the_decisions() {
@@ -597,7 +598,7 @@ fn every_column_of_the_index_is_compared_with_the_decisions() {
     assert_eq!(other, [has, lacks]);
     let made_up = "INSERT INTO artifacts VALUES (zeroblob(32), 'tk_none', 'x')";
     assert_eq!(it.changed(made_up), [format!("artifacts of tk_none: the index has x, no receipt does; {anew}")]);
-    // The way that it names is one.
+    // The repair that the finding names works.
     sql(
         &it.daemon,
         &format!("UPDATE tasks SET waits = 1, status = 'failed', idem = NULL WHERE id = '{done}'; {made_up}"),
@@ -608,11 +609,11 @@ fn every_column_of_the_index_is_compared_with_the_decisions() {
 }
 
 #[test]
-fn a_key_that_was_replaced_signs_nothing_more() {
+fn a_replaced_key_signs_nothing_more() {
     let daemon = TestHome::started(CSN);
     let first = daemon.ask("echo one");
     daemon.sealed(first);
-    // Somebody has taken a copy in time: the house itself keeps none.
+    // An attacker has copied the old key in time: the home itself stores no copy.
     let old = key(&daemon.home().join("keys/signing.key"));
     assert!(daemon.csn(&["keys", "rotate"]).status.success());
     assert_eq!(std::fs::read_dir(daemon.home().join("keys")).unwrap().count(), 2);
@@ -626,12 +627,12 @@ fn a_key_that_was_replaced_signs_nothing_more() {
     assert_eq!(findings(&it.daemon, &[]), [format!("receipt 2 ({second}): {why}")]);
     assert_eq!(findings(&it.daemon, &["2"]), [format!("receipt 2 ({second}): {why}")]);
     it.restore();
-    // Nor with a date from before: the decision that it was sealed comes too late.
+    // Nor with an earlier date: the decision that it was sealed comes too late.
     it.sign(2, &old, |s| s["predicate"]["ledger_head"]["decision"] = (announced - 1).to_string().into());
     let found = findings(&it.daemon, &[]);
     assert!(found.contains(&format!("receipt 2 ({second}): {why}")), "{found:?}");
     it.restore();
-    // The new one does not sign what the old one did, according to the ledger.
+    // According to the ledger, the new key cannot have signed what the old one did.
     let sealed: i64 = it.ask("SELECT min(n) FROM decisions WHERE line LIKE '%receipt.sealed%'");
     it.sign(1, &it.key(), |_| {});
     assert_eq!(
@@ -643,7 +644,7 @@ fn a_key_that_was_replaced_signs_nothing_more() {
 }
 
 #[test]
-fn the_way_out_after_a_lost_key_is_one() {
+fn the_documented_way_after_a_lost_key_works() {
     let daemon = TestHome::started(CSN);
     daemon.sealed(daemon.ask("echo one"));
     stop(&daemon);
@@ -666,7 +667,7 @@ fn the_way_out_after_a_lost_key_is_one() {
 }
 
 #[test]
-fn names_are_names_whatever_lies_around() {
+fn ids_are_ids_even_if_files_have_their_names() {
     let it = Stopped::with(2);
     let task = it.tasks[0].to_string();
     let receipt: String = it.ask("SELECT id FROM receipts WHERE number = 2");
@@ -683,7 +684,7 @@ fn names_are_names_whatever_lies_around() {
         assert_eq!(findings(&it.daemon, args), NONE);
         assert_eq!(report(&it.daemon, args)["what"], what);
         let said = String::from_utf8(it.daemon.csn(&[&["verify"], args].concat()).stdout).unwrap();
-        assert!(said.starts_with(&format!("ok    all holds: {what}: ")), "{said}");
+        assert!(said.starts_with(&format!("ok    everything is intact: {what}: ")), "{said}");
     }
     let notes = report(&it.daemon, &[&task])["notes"].to_string();
     assert!(notes.contains(&format!("csn verify ./{task}")), "{notes}");
@@ -696,7 +697,7 @@ fn names_are_names_whatever_lies_around() {
 }
 
 #[test]
-fn a_row_must_be_there_to_its_end() {
+fn an_exported_chain_must_be_complete() {
     let daemon = TestHome::started(CSN);
     (0..3).for_each(|n| drop(daemon.sealed(daemon.ask(&format!("echo {n}")))));
     assert_eq!(findings(&daemon, &["--from", "2", "--to", "5"]), ["receipt 4: is missing", "receipt 5: is missing"]);
@@ -710,7 +711,7 @@ fn a_row_must_be_there_to_its_end() {
         (found.len(), found[20].as_str()),
         (21, format!("receipts 24 to {}: are missing", u64::MAX - 1).as_str())
     );
-    // A list is not a row: nothing is missing in it, in whatever order it is.
+    // A list is not a chain: nothing is missing in it, in whatever order it is.
     let file = daemon.work().join("list.jsonl");
     let path = file.to_str().unwrap();
     let export = |args: &[&str]| {
@@ -727,17 +728,17 @@ fn a_row_must_be_there_to_its_end() {
         );
         assert!(report["notes"].to_string().contains("not for gaps"), "{report}");
     }
-    // A row misses what was taken out of it, at its ends, too.
+    // A chain misses what was taken out of it, at its ends, too.
     assert!(export(&["--from", "1", "--to", "3"]).status.success());
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let begin: Value = serde_json::from_str(lines[0]).unwrap();
-    // Issue 18: it also says which home it is of.
+    // Issue 18: it also states its home.
     let home = daemon.client().lifecycle().unwrap().home_id.unwrap();
     assert_eq!(begin, json!({"row": {"from": 1, "to": 3}, "home_id": home}));
     let other = "hm_01jcx3v9q8k2m4tz";
     std::fs::write(&file, text.replacen(&home.to_string(), other, 1)).unwrap();
-    let said = format!("line 1: says that it is of home {other}; its receipts name {home}");
+    let said = format!("line 1: states home {other}, but its receipts name {home}");
     assert_eq!(findings(&daemon, &[path]), [said]);
     let without = |n: usize| {
         let left: Vec<&str> = lines.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, l)| *l).collect();
@@ -757,9 +758,9 @@ fn a_row_must_be_there_to_its_end() {
     assert!(!file.exists());
 }
 
-/// Something that is no journal in the place of one: nobody who looks waits for it, and the task is settled and sealed.
+/// Another kind of file in the place of a journal: no reader waits for it, and the task is settled and sealed.
 #[test]
-fn what_stands_in_place_of_a_journal_holds_nobody_up() {
+fn a_replaced_journal_blocks_no_reader() {
     let daemon = TestHome::started(CSN);
     let over = daemon.ask("echo over");
     daemon.sealed(over);
@@ -782,7 +783,7 @@ fn what_stands_in_place_of_a_journal_holds_nobody_up() {
         daemon.sealed(task);
         assert!(matches!(statement(&daemon, task).predicate.outcome, Outcome::Lost { .. }), "{with:?}");
     }
-    // Others have their receipts all the same.
+    // The other tasks have their receipts all the same.
     daemon.sealed(daemon.ask("echo other"));
     let found = findings(&daemon, &[]);
     assert!(found.contains(&format!("journal of {over}: is not a regular file")), "{found:?}");

@@ -17,7 +17,7 @@ pub(crate) fn pty(daemon: &TestHome, text: &str) -> TaskId {
     ask(daemon, text, json!({"execution_mode": "pty"}))
 }
 
-/// A terminal for a command that goes where no workspace does.
+/// A terminal for a command that no workspace sandbox allows.
 pub(crate) fn open(daemon: &TestHome, text: &str) -> TaskId {
     daemon.ask_open(text, json!({"execution_mode": "pty"}))
 }
@@ -46,7 +46,7 @@ fn frames(daemon: &TestHome, task: TaskId) -> Vec<(u64, Frame)> {
 }
 
 #[test]
-fn a_terminal_controls_its_session_and_tells_the_exact_exit() {
+fn a_terminal_controls_its_session_and_the_exit_is_exact() {
     let daemon = TestHome::started(CSN);
     let task = ask(
         &daemon,
@@ -69,9 +69,9 @@ fn a_terminal_controls_its_session_and_tells_the_exact_exit() {
 }
 
 #[test]
-fn the_exit_is_told_at_once_although_somebody_holds_the_terminal() {
+fn the_exit_is_reported_immediately_although_a_process_holds_the_terminal() {
     let daemon = TestHome::started(CSN);
-    // Were the exit told only when the terminal is closed by all, this would wait for the sleep, or for the drain.
+    // If the exit were reported only after every process closed the terminal, this would wait for the sleep or drain.
     let long = json!({"execution_mode": "pty", "limits": {"drain_ms": 3_600_000}});
     let task = ask(&daemon, "trap '' HUP; (trap '' HUP; exec sleep 3599) & echo last; exit 4", long.clone());
     assert_eq!(daemon.outcome(task), Outcome::Exited { code: 4 });
@@ -81,7 +81,7 @@ fn the_exit_is_told_at_once_although_somebody_holds_the_terminal() {
 }
 
 #[test]
-fn a_terminal_that_all_have_closed_may_be_opened_again() {
+fn a_closed_terminal_may_be_opened_again() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "exec <&- >&- 2>&-; sleep 0.1; echo back >/dev/tty; sleep 0.1; exit 3");
     assert_eq!(daemon.outcome(task), Outcome::Exited { code: 3 });
@@ -89,7 +89,7 @@ fn a_terminal_that_all_have_closed_may_be_opened_again() {
 }
 
 #[test]
-fn the_last_byte_of_a_terminal_is_kept() {
+fn the_last_byte_of_a_terminal_is_stored() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "seq 1 200000; printf end");
     daemon.settled(task);
@@ -98,7 +98,7 @@ fn the_last_byte_of_a_terminal_is_kept() {
 }
 
 #[test]
-fn the_last_word_of_a_cancelled_flood_is_kept() {
+fn the_last_output_of_a_cancelled_flood_is_stored() {
     let daemon = TestHome::started(CSN);
     for _ in 0..6 {
         let text = "trap 'echo FINAL; exit 3' TERM; seq 1 300000; echo ready; while :; do sleep 0.01; done";
@@ -111,7 +111,7 @@ fn the_last_word_of_a_cancelled_flood_is_kept() {
 }
 
 #[test]
-fn many_hidden_lines_at_once_are_no_passwords() {
+fn many_hidden_lines_together_are_not_passwords() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "stty -echo; echo ready; head -n 7001 | tail -n 1; read -r x; echo $x");
     daemon.wait_for_stdout(task, "ready");
@@ -124,7 +124,7 @@ fn many_hidden_lines_at_once_are_no_passwords() {
 }
 
 #[test]
-fn a_screen_that_is_too_large_is_refused_at_once() {
+fn a_screen_that_is_too_large_is_refused_immediately() {
     let daemon = TestHome::started(CSN);
     let draw = r#"awk 'BEGIN { for (r = 1; r <= 1000; r++) { printf "\033[%d;1H", r; for (c = 0; c < 1000; c++)
         printf "\033[38;2;%d;%d;%dmx", r % 256, c % 256, (r * c) % 256 } printf "\033[1;1Hdrawn\n" }'; read x"#;
@@ -137,7 +137,7 @@ fn a_screen_that_is_too_large_is_refused_at_once() {
 }
 
 #[test]
-fn f159_what_is_typed_stands_at_its_place_and_is_not_recorded() {
+fn f159_input_has_its_place_in_the_record_but_not_its_text() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "echo ready; read a; echo got $a; read b; echo and $b");
     daemon.wait_for_stdout(task, "ready");
@@ -152,7 +152,7 @@ fn f159_what_is_typed_stands_at_its_place_and_is_not_recorded() {
     assert_eq!(at(second), Frame::StdinWritten { bytes: 4, input: InputKind::Keys, by: by() });
     let all = shown(&daemon, task);
     assert_eq!(all, "ready\r\none\r\ngot one\r\ntwo\r\nand two\r\n");
-    // What was there before the input is recorded before it, its echo after it.
+    // What was printed before the input is recorded before it, its echo after it.
     let before: u64 = frames
         .iter()
         .filter(|(seq, _)| *seq < first)
@@ -162,7 +162,7 @@ fn f159_what_is_typed_stands_at_its_place_and_is_not_recorded() {
     assert_eq!(daemon.settled(task).io.stdin_bytes, 8);
 }
 
-/// Everything below the home, as one piece.
+/// Every file below the home, as one piece.
 fn all_bytes(dir: &std::path::Path, out: &mut Vec<u8>) {
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         match entry.file_type().unwrap() {
@@ -174,7 +174,7 @@ fn all_bytes(dir: &std::path::Path, out: &mut Vec<u8>) {
 }
 
 #[test]
-fn f159_a_hidden_line_is_nowhere_below_the_home_even_when_it_is_printed_later() {
+fn f159_a_hidden_line_is_stored_nowhere_even_if_it_is_printed_later() {
     let daemon = TestHome::started(CSN);
     let secret = format!("pw-{}-correct-horse", std::process::id());
     let task = pty(&daemon, "read -s -p 'Password: ' p; echo; echo len ${#p}; echo said $p; read again; echo $again");
@@ -211,7 +211,7 @@ fn ctrl_c_is_a_signal_in_cooked_and_a_byte_in_raw_mode() {
 }
 
 #[test]
-fn a_signal_goes_to_whoever_has_the_terminal() {
+fn a_signal_goes_to_the_foreground_of_the_terminal() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "PS1='ready: ' exec bash --norc -i");
     daemon.wait_for_stdout(task, "ready: ");
@@ -237,13 +237,13 @@ fn a_new_size_reaches_the_program_and_the_record() {
 }
 
 #[test]
-fn keys_and_pastes_follow_what_the_program_asked_for() {
+fn keys_and_pastes_follow_the_modes_of_the_program() {
     let daemon = TestHome::started(CSN);
     let modes = "stty raw -echo; printf '\\033[?1h\\033[?2004hready'; head -c 26 | od -An -c -w26; stty sane";
     let task = pty(&daemon, modes);
     daemon.wait_for_stdout(task, "ready");
     send(&daemon, task, json!({"keys": ["up"]}));
-    // Whatever is pasted, it does not get out of its brackets.
+    // Pasted text cannot leave its brackets.
     send(&daemon, task, json!({"paste": "\u{1b}[20\u{1b}[201~1~x"}));
     daemon.settled(task);
     let all = shown(&daemon, task).split_whitespace().collect::<String>();
@@ -251,7 +251,7 @@ fn keys_and_pastes_follow_what_the_program_asked_for() {
 }
 
 #[test]
-fn pipes_take_input_when_asked_to_and_its_end() {
+fn pipes_take_input_and_its_end_when_requested() {
     let daemon = TestHome::started(CSN);
     let with_stdin = json!({"args": {"stdin": true}});
     let task = ask(&daemon, "wc -c", with_stdin.clone());
@@ -285,15 +285,15 @@ fn pipes_take_input_when_asked_to_and_its_end() {
 }
 
 #[test]
-fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
+fn input_that_a_program_does_not_read_is_reported() {
     let daemon = TestHome::started(CSN);
     let task = ask(&daemon, "echo ready; sleep 3600", json!({"args": {"stdin": true}}));
     daemon.wait_for_stdout(task, "ready");
     let text = "y".repeat(64 * 1024);
     let (client, body) = (daemon.client(), StdinBody::text(text));
     std::thread::scope(|scope| {
-        // Most of these wait for a program that never reads: they are answered when it is over. What is too much is
-        // refused at once.
+        // Most of these wait for a program that never reads: they are answered when it has ended. Too much input is
+        // refused immediately.
         let (told, full) = std::sync::mpsc::channel();
         let waiting: Vec<_> = (0..20)
             .map(|_| {
@@ -310,7 +310,7 @@ fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
         full.recv().unwrap();
         client.cancel(task, None).unwrap();
         let answers: Vec<_> = waiting.into_iter().map(|w| w.join().unwrap()).collect();
-        assert!(answers.iter().any(Result::is_ok), "what the pipe took was applied");
+        assert!(answers.iter().any(Result::is_ok), "the bytes that the pipe took were applied");
         let refused: Vec<String> = answers.iter().filter_map(|a| a.as_ref().err()).map(|e| e.to_string()).collect();
         assert!(refused.iter().any(|why| why.contains("closed its input after")), "{refused:?}");
         assert!(refused.iter().any(|why| why.contains("does not read")), "{refused:?}");
@@ -318,7 +318,7 @@ fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
 }
 
 #[test]
-fn input_that_is_no_input_is_refused_with_a_reason() {
+fn invalid_input_is_refused_with_a_reason() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "cat");
     for (body, code, word) in [
@@ -341,7 +341,7 @@ fn input_that_is_no_input_is_refused_with_a_reason() {
 }
 
 #[test]
-fn three_clients_at_once_are_put_in_one_order_and_applied_once() {
+fn the_input_of_three_clients_gets_one_order_and_is_applied_once() {
     let daemon = TestHome::started(CSN);
     let task = ask(&daemon, "cat > taken", json!({"args": {"stdin": true}}));
     let post = |path: &str, key: &str, body: &Value| {
@@ -398,7 +398,7 @@ fn moves(daemon: &TestHome, task: TaskId) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn directories_are_announced() {
+fn changes_of_directory_are_recorded() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "printf '\\033]7;file://localhost/srv/a%%20b\\033\\\\'; echo told; read x");
     let moved = daemon.frame(task, |f| matches!(f, Frame::CwdChanged { .. }));
@@ -411,9 +411,9 @@ fn directories_are_announced() {
     assert_eq!(daemon.client().task(&task.to_string()).unwrap().io.current_directory.unwrap().as_str(), "/usr");
 }
 
-/// What a program prints cannot move its task, nor hide where it goes.
+/// Printed text cannot move its task, or hide where it goes.
 #[test]
-fn a_printed_directory_is_a_claim_and_the_real_one_is_still_followed() {
+fn a_printed_directory_is_a_claim_and_the_real_one_is_followed() {
     let daemon = TestHome::started(CSN);
     let say = |url: &str| format!("printf '\\033]7;{url}\\033\\\\'");
     let text = format!(
@@ -427,7 +427,7 @@ fn a_printed_directory_is_a_claim_and_the_real_one_is_still_followed() {
     let directory =
         || daemon.client().task(&task.to_string()).unwrap().io.current_directory.map(|d| d.as_str().to_owned());
     daemon.frame(task, |f| matches!(f, Frame::CwdChanged { claimed: true, .. }));
-    assert_eq!(directory(), None, "a claim moves nobody");
+    assert_eq!(directory(), None, "a printed directory does not move the task");
     send(&daemon, task, json!({"text": "\n"}));
     daemon.frame(task, |f| matches!(f, Frame::CwdChanged { path, .. } if path.as_str() == "/usr"));
     assert_eq!(directory().as_deref(), Some("/usr"));
@@ -451,7 +451,7 @@ fn a_terminal_needs_a_permission_of_its_own() {
     assert!(serde_json::to_string(&approval).unwrap().contains("interactive"));
 }
 
-/// A command of another house's task that does not look like one: it stands for a person at a terminal.
+/// A command of another daemon's task without its marker: it stands for a person at a terminal.
 fn unmarked(text: &str) -> String {
     format!("exec env -u COUNTERSIGN_TASK bash -c '{}'", text.replace('\'', "'\\''"))
 }
@@ -461,7 +461,7 @@ fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("printf '\\033[31mred\\033[0m\\033[2J\\033]52;c;aGk=\\007\\ttab\\n'");
     daemon.settled(task);
-    // Nobody runs csn against the house that it is a task of: another house is the terminal.
+    // csn must not run against the daemon whose task it is: another daemon provides the terminal.
     let stage = TestHome::started(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", daemon.home().display());
     let inside = |command: &str| {
@@ -517,7 +517,7 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
 }
 
 #[test]
-fn who_only_looks_on_types_nothing_anywhere() {
+fn a_read_only_viewer_types_nothing() {
     let daemon = TestHome::started(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", daemon.home().display());
     let inner = pty(&daemon, "printf '\\033[?1049hinner'; read x; echo \"<$x>\"");
@@ -527,7 +527,7 @@ fn who_only_looks_on_types_nothing_anywhere() {
     outside.sees("inner");
     outside.types(b"touch mischief\r");
     outside.types(&[0x1c, 0x04]);
-    // The alternate screen is left, and what was typed is nobody's.
+    // The alternate screen is left, and the typed keys reach no program.
     outside.sees("\u{1b}[?1049l");
     outside.sees("left 0");
     outside.sees("[]");
@@ -537,7 +537,7 @@ fn who_only_looks_on_types_nothing_anywhere() {
 }
 
 #[test]
-fn a_killed_daemon_is_not_noticed_by_the_program_nor_by_who_looks_on() {
+fn neither_the_program_nor_a_viewer_notices_a_killed_daemon() {
     let daemon = TestHome::started(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", daemon.home().display());
     let inner =

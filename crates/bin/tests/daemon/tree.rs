@@ -1,4 +1,4 @@
-//! Process trees: nothing that a task started is left behind, unless that was asked for.
+//! Process trees: nothing that a task started is left behind, unless the request says so.
 
 use crate::CSN;
 use countersign_model::{Frame, KilledWhy, Outcome, SignalName, Status, TimedOut};
@@ -86,7 +86,7 @@ fn f163_silence_is_ended_only_where_an_idle_limit_was_asked_for() {
 }
 
 #[test]
-fn f150_a_server_blocks_nobody() {
+fn f150_a_long_running_server_blocks_no_other_task() {
     let daemon = TestHome::started(CSN);
     let server = daemon.ask_with("echo up; sleep 1000", json!({"background": true})).task_id;
     daemon.wait_for_stdout(server, "up");
@@ -100,7 +100,7 @@ fn f150_a_server_blocks_nobody() {
 }
 
 #[test]
-fn signals_reach_the_group_and_stand_in_the_record() {
+fn signals_reach_the_group_and_are_recorded() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("trap 'echo got it; exit 5' USR1; echo ready; while :; do sleep 0.05; done");
     daemon.wait_for_stdout(task, "ready");
@@ -165,7 +165,7 @@ fn a_process_may_call_itself_anything_and_is_found() {
 }
 
 #[test]
-fn stopping_the_house_keeps_tasks_or_stops_them() {
+fn stopping_the_daemon_keeps_or_stops_tasks() {
     let daemon = TestHome::started(CSN);
     let mark = mark();
     let task = daemon.ask(&format!("echo up; sleep {mark}"));

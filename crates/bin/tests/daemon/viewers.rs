@@ -1,4 +1,4 @@
-//! Viewers over the WebSocket: late ones, several, slow ones, and those who come back.
+//! Viewers over the WebSocket: late ones, several, slow ones, and those that reconnect.
 
 use crate::{
     CSN,
@@ -11,7 +11,7 @@ use countersign_testkit::{RawCalls as _, TestHome, body};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
-/// A viewer, and all that it has been shown.
+/// A viewer, and everything that it was shown.
 struct Viewer {
     daemon: Attachment,
     lines: Vec<Value>,
@@ -23,7 +23,7 @@ impl Viewer {
         Self { daemon: daemon.client().attach(task, options).unwrap(), lines: Vec::new(), bytes: Vec::new() }
     }
 
-    /// Waits until `seen` is true of what it was shown, or the house hangs up.
+    /// Waits until `seen` is true for what it was shown, or the daemon closes the connection.
     fn until(&mut self, seen: impl Fn(&Self) -> bool) -> Result<bool, ClientError> {
         while !seen(self) {
             match self.daemon.next_message()? {
@@ -48,7 +48,7 @@ impl Viewer {
 }
 
 #[test]
-fn whoever_comes_late_sees_the_screen_and_several_see_the_same() {
+fn late_viewers_see_the_screen_and_all_see_the_same() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "printf '\\033[2J\\033[5;10Hearlier'; echo; read x; echo later $x");
     daemon.wait_for_stdout(task, "earlier");
@@ -86,10 +86,10 @@ fn whoever_comes_late_sees_the_screen_and_several_see_the_same() {
 }
 
 #[test]
-fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
+fn the_input_of_a_viewer_of_a_flood_arrives_and_it_sees_the_screen() {
     let daemon = TestHome::started(CSN);
     let task = pty(&daemon, "trap 'echo; echo stopped; exit 4' INT; yes 0123456789012345678901234567890123456789");
-    // It reads nothing while five megabytes go by; then it types, and is heard although it has not seen them.
+    // It reads nothing while five megabytes pass; then it types, and its input arrives although it has not read them.
     let mut viewer = Viewer::new(&daemon, task, &AttachQuery { skip: true, after: Some(0), ..Default::default() });
     daemon.frame(task, |f| matches!(f, Frame::Output { offset: 5_000_000.., .. }));
     viewer.daemon.type_bytes(&[3]).unwrap();
@@ -132,7 +132,7 @@ fn a_viewer_who_skips_past_the_limit_sees_the_end() {
 }
 
 #[test]
-fn who_wants_everything_gets_what_was_kept_and_no_screens() {
+fn a_viewer_that_skips_nothing_gets_every_stored_byte_and_no_screens() {
     let daemon = TestHome::started(CSN);
     let with = json!({"execution_mode": "pty", "limits": {"output_bytes": 100_000}});
     let task = ask(&daemon, "seq 1 500000; sleep 0.3; echo LATE", with);
@@ -161,7 +161,7 @@ fn a_viewer_comes_back_after_the_daemon_and_types_everything_once() {
     daemon.kill_daemon();
     assert!(viewer.until(|_| false).is_err());
     daemon.start();
-    // It does not know whether the second was applied: it is sent again under its number.
+    // It does not know whether the second message was applied, so it sends it again under its number.
     let mut viewer = Viewer::new(&daemon, task, &options(1));
     viewer.sees("<two>");
     viewer.daemon.type_bytes(b"two\r").unwrap();

@@ -1,4 +1,4 @@
-//! The walk of one command: ask, read, look, judge, run, record, keep, settle, show.
+//! One command from request to receipt: ask, parse, look up, judge, run, record, settle, show.
 
 use crate::CSN;
 use countersign_model::{Decision, Frame, Outcome, Record, RecordContent, Status};
@@ -22,7 +22,7 @@ fn a_command_runs_and_leaves_its_record() {
 }
 
 #[test]
-fn f164_the_last_bytes_of_a_quick_process_are_kept() {
+fn f164_the_last_bytes_of_a_quick_process_are_stored() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("head -c 300000 /dev/zero | tr '\\0' x; printf end");
     daemon.settled(task);
@@ -40,7 +40,7 @@ fn argv_runs_without_a_shell() {
 }
 
 #[test]
-fn csn_run_passes_output_and_exit_code_on() {
+fn csn_run_prints_output_and_returns_the_exit_code() {
     let daemon = TestHome::started(CSN);
     let run = |text: &str| daemon.csn(&["run", "--profile", "full_auto", text]);
     let out = run("echo hello; echo trouble >&2; exit 7");
@@ -52,18 +52,18 @@ fn csn_run_passes_output_and_exit_code_on() {
 }
 
 #[test]
-fn csn_run_starts_a_house_when_there_is_none() {
+fn csn_run_starts_a_daemon_if_none_runs() {
     let daemon = TestHome::new(CSN);
     let out = daemon.csn(&["run", "--profile", "full_auto", "echo first"]);
     assert_eq!(out.stdout, b"first\n", "{}", String::from_utf8_lossy(&out.stderr));
     assert!(String::from_utf8_lossy(&out.stderr).contains("tk_"), "the task id is told");
     let inside = daemon.csn_with(&["ps"], &[("COUNTERSIGN_TASK", "tk_x"), ("COUNTERSIGN_HOME", "/nonexistent/home")]);
-    assert!(String::from_utf8_lossy(&inside.stderr).contains("a task does not start one"));
+    assert!(String::from_utf8_lossy(&inside.stderr).contains("a task may not start one"));
 }
 
-/// `out=$(csn run … 3>&1)` must end although the daemon that it started goes on.
+/// `out=$(csn run … 3>&1)` must end although the daemon that it started keeps running.
 #[test]
-fn a_house_keeps_nothing_open_of_whoever_started_it() {
+fn a_daemon_keeps_no_descriptor_of_its_starter_open() {
     use std::io::Read as _;
     let daemon = TestHome::new(CSN);
     let (mut read, write) = std::io::pipe().unwrap();
@@ -74,7 +74,7 @@ fn a_house_keeps_nothing_open_of_whoever_started_it() {
     drop(write);
     let mut rest = Vec::new();
     read.read_to_end(&mut rest).unwrap();
-    assert!(daemon.client().lifecycle().is_ok(), "the house goes on");
+    assert!(daemon.client().lifecycle().is_ok(), "the daemon keeps running");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn background_tasks_are_waited_for_by_id() {
     assert_eq!(daemon.csn(&["logs", task]).stdout, b"later\n");
     assert_eq!(daemon.csn(&["logs", &task[..17]]).stdout, b"later\n", "a unique beginning is enough");
     let shown = String::from_utf8(daemon.csn(&["show", task]).stdout).unwrap();
-    assert!(shown.contains("exited 4") && shown.contains("confinement  workspace"), "{shown}");
+    assert!(shown.contains("exited 4") && shown.contains("sandbox  ") && shown.contains("workspace"), "{shown}");
     let listed = String::from_utf8(daemon.csn(&["ps", "-a"]).stdout).unwrap();
     assert!(listed.contains(task));
 }
@@ -119,7 +119,7 @@ fn lines_come_from_the_end_of_each_stream() {
 }
 
 #[test]
-fn who_asks_for_json_is_refused_in_json() {
+fn a_request_for_json_is_refused_in_json() {
     let daemon = TestHome::started(CSN);
     let error = |args: &[&str]| {
         let out = daemon.csn(args);
@@ -133,7 +133,7 @@ fn who_asks_for_json_is_refused_in_json() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_a_usage_error() {
+fn bad_arguments_are_usage_errors() {
     let daemon = TestHome::started(CSN);
     for args in [
         ["run", "--timeout", "0", "true"].as_slice(),
@@ -187,7 +187,7 @@ fn f160_a_child_inherits_nothing_of_the_daemon() {
 }
 
 #[test]
-fn secrets_are_taken_out_before_anything_is_stored() {
+fn secrets_are_redacted_before_anything_is_stored() {
     let daemon = TestHome::started(CSN);
     let token = format!("ghp_{}", "Zq3x".repeat(9));
     let secret = format!("pass-{}", "w0rd".repeat(3));
@@ -211,7 +211,7 @@ fn secrets_are_taken_out_before_anything_is_stored() {
 }
 
 #[test]
-fn a_long_command_is_on_record_whole_and_no_cut_leaves_half_a_secret() {
+fn a_long_command_is_recorded_completely_and_no_cut_leaves_half_a_secret() {
     let daemon = TestHome::started(CSN);
     let token = format!("ghp_{}", "Qx7v".repeat(9));
     for at in [4070, 4080, 4095] {
@@ -219,7 +219,7 @@ fn a_long_command_is_on_record_whole_and_no_cut_leaves_half_a_secret() {
         let title = format!("{}{token}", "b ".repeat(at / 2));
         let task = daemon.ask_with(&text, json!({"title": title})).task_id;
         let state = daemon.settled(task);
-        assert!(state.request.display.as_str().ends_with("; echo the end"), "what is approved is all there is");
+        assert!(state.request.display.as_str().ends_with("; echo the end"), "nothing but the approved command runs");
         for shown in [state.request.display.as_str(), state.request.title.as_ref().unwrap().as_str()] {
             assert!(!shown.contains("Qx7v"), "{}", &shown[4000..]);
         }
@@ -228,7 +228,7 @@ fn a_long_command_is_on_record_whole_and_no_cut_leaves_half_a_secret() {
 }
 
 fn base64(text: &str) -> Vec<u8> {
-    // As the encoder of coreutils would print it.
+    // As the encoder of coreutils prints it.
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = Vec::new();
     for three in text.as_bytes().chunks_exact(3) {
@@ -252,7 +252,7 @@ pub(crate) fn files_below(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn stopping_countersign_is_denied_and_on_record() {
+fn stopping_countersign_is_denied_and_recorded() {
     let daemon = TestHome::started(CSN);
     let (refusal, task) = daemon.refused("csn down", json!({}));
     assert_eq!(refusal.code.as_str(), "self_destructive");
@@ -264,7 +264,7 @@ fn stopping_countersign_is_denied_and_on_record() {
 }
 
 #[test]
-fn the_two_older_views_speak_their_words() {
+fn the_two_older_views_keep_their_vocabulary() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("echo hi");
     daemon.settled(task);

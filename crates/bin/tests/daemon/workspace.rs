@@ -1,4 +1,4 @@
-//! Work on a project, confined to it.
+//! Work on a project, sandboxed in it.
 
 use crate::CSN;
 use countersign_model::{
@@ -8,7 +8,7 @@ use countersign_testkit::{TestHome, body};
 use serde_json::json;
 use std::{fs, path::Path};
 
-/// A house with a project, and everything around it that is not the project's.
+/// A daemon with a project, and everything around it that does not belong to the project.
 fn daemon(config: &str) -> TestHome {
     let daemon = TestHome::new(CSN);
     let base = daemon.base().to_owned();
@@ -34,7 +34,7 @@ fn daemon(config: &str) -> TestHome {
     daemon
 }
 
-/// Runs under `full_auto`, and so in a workspace.
+/// Runs under profile `full_auto`, and so in a workspace sandbox.
 fn run(daemon: &TestHome, text: &str) -> (TaskState, String) {
     let task = daemon.ask(text);
     let state = daemon.settled(task);
@@ -92,7 +92,7 @@ fn a_project_can_be_worked_on() {
 #[test]
 fn cargo_builds_in_a_workspace() {
     let daemon = daemon("");
-    // The toolchain of whoever runs the tests, found on PATH; its home is elsewhere.
+    // The toolchain of the user who runs the tests, found on PATH; its home is elsewhere.
     let real = std::env::var("HOME").unwrap_or_default();
     let rustup = Path::new(&real).join(".rustup");
     if rustup.exists() {
@@ -110,7 +110,7 @@ fn cargo_builds_in_a_workspace() {
 }
 
 #[test]
-fn what_is_not_the_projects_is_left_alone() {
+fn a_workspace_task_changes_nothing_outside_the_project() {
     let daemon = daemon("");
     let base = daemon.base().display().to_string();
     fails(&daemon, &format!("echo evil >> {base}/.bashrc"));
@@ -131,21 +131,21 @@ fn what_is_not_the_projects_is_left_alone() {
         let said = fails(&daemon, &format!("dd if={base}/{secret}"));
         assert!(!said.contains("STOLEN") && said.contains("Permission denied"), "{said}");
     }
-    // Its own house is not its business either.
+    // The task cannot reach its own daemon's home either.
     fs::write(daemon.work().join("look.sh"), format!("cat {}/ledger.db", daemon.home().display())).unwrap();
     fails(&daemon, "bash look.sh");
     assert_eq!(fs::read_to_string(daemon.base().join(".bashrc")).unwrap(), "# mine\n");
     assert!(!Path::new("/tmp/evil-of-a-workspace").exists());
     let (state, _) = run(&daemon, &format!("echo evil >> {base}/.bashrc"));
     assert!(state.aftermath.note.unwrap().as_str().contains("this task ran sandboxed (workspace)"));
-    // Nobody outside is signalled, and nothing is traced.
+    // The task can signal and trace no process outside.
     fs::write(daemon.work().join("kill.sh"), format!("kill -CONT {}", daemon.daemon_pid())).unwrap();
     let said = fails(&daemon, "bash kill.sh");
     assert!(said.contains("not permitted"), "{said}");
 }
 
 #[test]
-fn a_workspace_without_network_reaches_nobody_and_serves_itself() {
+fn a_workspace_without_network_reaches_only_its_own_loopback() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let python = |what: &str| format!("python3 -c 'import socket; {what}'");
@@ -156,7 +156,7 @@ fn a_workspace_without_network_reaches_nobody_and_serves_itself() {
     let said = fails(&closed, &connect);
     assert!(said.contains("refused") || said.contains("not permitted"), "{said}");
     assert!(run(&closed, &connect).0.aftermath.note.unwrap().as_str().contains("--network open"));
-    // Neither leads to local sockets, nor to sockets of other kinds, which no network keeps apart.
+    // Neither allows local sockets or sockets of other kinds, which no network namespace separates.
     for other in ["socket.AF_UNIX", "socket.AF_VSOCK"] {
         for daemon in [&open, &closed] {
             let said = fails(daemon, &python(&format!("socket.socket({other})")));
@@ -164,7 +164,7 @@ fn a_workspace_without_network_reaches_nobody_and_serves_itself() {
         }
     }
     works(&closed, &python("a, b = socket.socketpair(); a.send(b\"x\"); assert b.recv(1)"));
-    // Tests that start a server and speak with it go on working.
+    // Tests that start a server and connect to it keep working.
     let serves = "s = socket.create_server((\"127.0.0.1\", 0)); c = socket.create_connection(s.getsockname()); \
                   s.accept()[0].send(b\"x\"); assert c.recv(1) == b\"x\"";
     works(&closed, &python(serves));
@@ -193,7 +193,7 @@ fn the_operator_may_narrow_what_is_granted() {
     let state = daemon.settled(task.task_id);
     assert_eq!(state.confinement(), Some(Confinement::Workspace));
     assert!(daemon.work().join("in").exists() && state.outcome() != Some(&Outcome::Exited { code: 0 }));
-    // What the asker wants may be less, never more.
+    // A request may ask for a narrower sandbox, never for a wider one.
     let task = daemon.ask_with("make", json!({"profile": "safe", "confinement": "shield"}));
     assert_eq!(daemon.settled(task.task_id).confinement(), Some(Confinement::Workspace));
     fs::remove_file(daemon.work().join("in")).unwrap();
@@ -202,9 +202,9 @@ fn the_operator_may_narrow_what_is_granted() {
     assert!(!daemon.work().join("in").exists());
 }
 
-/// What runs later, for whoever comes, is named when it changes.
+/// A file that makes other programs run commands later is named when it changes.
 #[test]
-fn files_that_make_programs_run_are_noted() {
+fn changed_escape_files_are_reported() {
     let daemon = daemon("");
     let root = fs::canonicalize(daemon.work()).unwrap();
     fs::write(daemon.work().join("package.json"), "{}").unwrap();
@@ -216,7 +216,8 @@ fn files_that_make_programs_run_are_noted() {
     ]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
-        said.contains(".git/hooks/pre-commit, which makes programs run later") && said.contains("package.json"),
+        said.contains(".git/hooks/pre-commit, which makes other programs run commands later")
+            && said.contains("package.json"),
         "{said}"
     );
     assert!(!said.contains("plain.txt"), "{said}");
@@ -237,9 +238,9 @@ fn files_that_make_programs_run_are_noted() {
     assert_eq!(found, expect);
 }
 
-/// A work tree's hooks are those of its repository, which lies elsewhere.
+/// The hooks of a work tree belong to its repository, which is elsewhere.
 #[test]
-fn hooks_of_a_repository_elsewhere_are_noted_too() {
+fn changed_hooks_of_a_repository_elsewhere_are_reported() {
     let daemon = daemon("");
     let main = daemon.base().join("main");
     let sh = |text: &str| {
@@ -262,9 +263,9 @@ fn hooks_of_a_repository_elsewhere_are_noted_too() {
     );
 }
 
-/// Nobody sets the limits of a supervisor.
+/// A task cannot set the limits of its supervisor.
 #[test]
-fn a_workspace_does_not_end_its_supervisor_by_a_limit() {
+fn a_workspace_task_cannot_end_its_supervisor_with_a_limit() {
     let daemon = daemon("");
     let said = fails(
         &daemon,
@@ -273,9 +274,9 @@ fn a_workspace_does_not_end_its_supervisor_by_a_limit() {
     assert!(said.contains("not permitted") || said.contains("PermissionError"), "{said}");
 }
 
-/// What is approved as confined is saved as confined; and what asks for other rights takes nothing else out of it.
+/// A command that is approved as sandboxed is saved as sandboxed; a command that needs other privileges changes nothing
 #[test]
-fn a_grant_keeps_what_its_card_said() {
+fn a_grant_keeps_the_sandbox_of_its_card() {
     let daemon = daemon("");
     let ask = |text: &str, with: serde_json::Value| daemon.ask_with(text, with);
     let first = ask("make", json!({"profile": "safe", "confinement": "workspace"}));
@@ -299,9 +300,9 @@ fn a_grant_keeps_what_its_card_said() {
     assert_eq!(refused.code, countersign_model::RefusalCode::CannotConfine);
 }
 
-/// What waits in line runs as the operator wants it when it runs.
+/// A queued task runs in the sandbox that the operator has configured when it starts.
 #[test]
-fn what_is_narrowed_meanwhile_counts() {
+fn a_sandbox_that_was_narrowed_while_queued_counts() {
     let daemon = daemon("[limits]\nrunning = 1\n");
     daemon.client().grant(&body(json!({"verb": "make", "directory": daemon.work()}))).unwrap();
     let first = daemon.ask_with("cat", json!({"args": {"stdin": true}}));

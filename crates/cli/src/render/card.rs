@@ -1,41 +1,40 @@
-//! The card of an approval as text: the layout of a [`CardView`], and nothing else.
+//! The card of an approval as text: the layout of a [`CardView`] and nothing else.
 
-use countersign_model::{Approval, ApprovalId, CardView, ChoiceView, CommandView, DisplaySafe, ScriptView};
+use super::text::count;
+use countersign_model::{Approval, ApprovalId, CardView, Choice, ChoiceView, CommandView, DisplaySafe, ScriptView};
 use std::fmt::Write as _;
 
-/// How much of everything a card shows.
+/// How much of each part a card shows.
 #[derive(Clone, Copy)]
 pub(crate) struct CardLimits {
-    /// Characters of the command.
-    pub(crate) command: usize,
-    /// Commands that are named one by one.
-    bullets: usize,
-    /// Lines of a script.
-    script: usize,
+    pub(crate) max_command_chars: usize,
+    max_listed_commands: usize,
+    max_script_lines: usize,
 }
 
 impl CardLimits {
-    /// All of it.
-    pub(crate) const WHOLE: Self = Self { command: usize::MAX, bullets: usize::MAX, script: usize::MAX };
+    /// Shows every part in full.
+    pub(crate) const UNLIMITED: Self =
+        Self { max_command_chars: usize::MAX, max_listed_commands: usize::MAX, max_script_lines: usize::MAX };
 
-    /// What leaves the choices in sight.
-    pub(crate) fn of_screen() -> Self {
-        let rows = crate::terminal::raw::size().map_or(24, |(rows, _)| usize::from(rows));
-        Self { command: 1000, bullets: 8, script: rows.saturating_sub(18).clamp(3, 40) }
+    /// Keeps the choices visible on a terminal with this many rows.
+    pub(crate) fn for_terminal_rows(rows: usize) -> Self {
+        Self { max_command_chars: 1000, max_listed_commands: 8, max_script_lines: rows.saturating_sub(18).clamp(3, 40) }
     }
 }
 
-/// The question in words. Nothing of the asker stands between the command and the choices.
-pub(crate) fn card(view: &CardView, room: CardLimits) -> String {
+/// The card without its choices. The question comes last, so that no text of the requester stands between the command
+/// and the choices.
+pub(crate) fn card(view: &CardView, limits: CardLimits) -> String {
     let mut out = String::new();
     if let Some(title) = &view.title {
-        let _ = writeln!(out, "  title, as the asker gave it: \"{title}\"");
+        let _ = writeln!(out, "  title (from the requester): \"{title}\"");
     }
     if let Some(why) = &view.rationale {
-        let _ = writeln!(out, "  why, in the asker's words: \"{why}\"");
+        let _ = writeln!(out, "  reason (from the requester): \"{why}\"");
     }
     if view.asker_gone {
-        let _ = writeln!(out, "  the asker is gone, or did not wait; the result will be there: csn wait {}", view.task);
+        let _ = writeln!(out, "  the requester no longer waits; to get the result later: csn wait {}", view.task);
     }
     for risk in &view.risks {
         let _ = writeln!(out, "  {risk}");
@@ -50,44 +49,46 @@ pub(crate) fn card(view: &CardView, room: CardLimits) -> String {
         let _ = writeln!(out, "  with {variable}");
     }
     for script in &view.scripts {
-        lay_out_script(&mut out, script, view, room);
+        write_script(&mut out, script, view, limits);
     }
-    if let Some(whole) = view.whole_command(room.command) {
+    if let Some(whole) = view.whole_command(limits.max_command_chars) {
         let _ = writeln!(out, "  the whole command: `{whole}`");
     }
-    let _ = writeln!(out, "{}", view.question(room.command));
-    for CommandView { command, directories } in view.commands.iter().take(room.bullets) {
-        let _ = match directories.is_empty() {
-            true => writeln!(out, "  • {command}"),
-            false => writeln!(out, "  • {command}   in {}", directories.join(", ")),
-        };
+    let _ = writeln!(out, "{}", view.question(limits.max_command_chars));
+    for CommandView { command, directories } in view.commands.iter().take(limits.max_listed_commands) {
+        if directories.is_empty() {
+            let _ = writeln!(out, "  • {command}");
+        } else {
+            let _ = writeln!(out, "  • {command}   in {}", directories.join(", "));
+        }
     }
-    if view.commands.len() > room.bullets {
-        let more = view.commands.len() - room.bullets;
+    if view.commands.len() > limits.max_listed_commands {
+        let more = view.commands.len() - limits.max_listed_commands;
         let _ = writeln!(out, "  • … {more} more: csn approvals show {}", view.approval);
     }
     out
 }
 
-fn lay_out_script(out: &mut String, script: &ScriptView, view: &CardView, room: CardLimits) {
-    let changed = if script.changed { " CHANGED since it was asked about: it will not run" } else { "" };
+fn write_script(out: &mut String, script: &ScriptView, view: &CardView, limits: CardLimits) {
+    let changed = if script.changed { " CHANGED since the request: it will not run" } else { "" };
     let _ = writeln!(out, "  runs {}, sha256 {}…{changed}", script.path, script.sha256);
-    let (head, left_out, tail) = script.within(room.script);
+    let (head, left_out, tail) = script.within(limits.max_script_lines);
     for line in head {
         let _ = writeln!(out, "    | {line}");
     }
     if left_out > 0 {
-        let _ = writeln!(out, "    … {left_out} more lines: csn approvals show {}", view.approval);
+        let left_out = count(left_out as u64, "more line");
+        let _ = writeln!(out, "    … {left_out}: csn approvals show {}", view.approval);
     }
     for line in tail {
         let _ = writeln!(out, "    | {line}");
     }
     if script.omitted > 0 {
-        let _ = writeln!(out, "    … {} more bytes, in the file itself", script.omitted);
+        let _ = writeln!(out, "    … {} in the file", count(script.omitted, "more byte"));
     }
 }
 
-/// The choices, one a line, with what each would save and how far that would go.
+/// The choices, one per line, each with the grants that it would save and what those would cover.
 pub(crate) fn choices(view: &CardView) -> String {
     let mut out = String::new();
     if let Some(why) = &view.not_saved {
@@ -97,7 +98,7 @@ pub(crate) fn choices(view: &CardView) -> String {
         let danger = if choice.dangerous { " (!)" } else { "" };
         let label = format!("{}{danger}", choice.label);
         let _ = write!(out, "  [{}] {label:<20}", choice.key);
-        explain(&mut out, choice);
+        write_choice_details(&mut out, choice);
         while out.ends_with(' ') {
             out.pop();
         }
@@ -106,14 +107,14 @@ pub(crate) fn choices(view: &CardView) -> String {
     out
 }
 
-fn explain(out: &mut String, choice: &ChoiceView) {
-    let list = |all: &[String]| all.iter().map(|text| format!("`{text}`")).collect::<Vec<_>>().join(", ");
+fn write_choice_details(out: &mut String, choice: &ChoiceView) {
+    let list = |texts: &[String]| texts.iter().map(|text| format!("`{text}`")).collect::<Vec<_>>().join(", ");
     if choice.takes_words {
-        out.push_str("d and words for the agent, if you like");
+        out.push_str("you may add a message to the agent: d MESSAGE");
     }
     out.push_str(&choice.saves.join(", "));
     if choice.these_words_only {
-        let _ = write!(out, ", these words only ({}* for any)", choice.key);
+        let _ = write!(out, ", these arguments only ({}* for any)", choice.key);
     }
     if !choice.would_cover.is_empty() {
         let _ = write!(out, "\n      would also cover {}", list(&choice.would_cover));
@@ -123,12 +124,12 @@ fn explain(out: &mut String, choice: &ChoiceView) {
     }
 }
 
-/// How a question ended, in one line.
+/// How an approval was resolved, in one line.
 pub(crate) fn resolution(approval: &Approval) -> String {
     approval.resolution().map_or_else(|| "waiting".to_owned(), |how| DisplaySafe::new(&how).to_string())
 }
 
-/// What to do about a question where there is no terminal to ask it.
-pub(crate) fn waiting_line(approval: ApprovalId) -> String {
-    format!("csn: waiting for approval {approval}: csn approvals answer {approval} once")
+/// Tells how to answer an approval where no terminal can ask the question. `choice` is the answer that it suggests.
+pub(crate) fn waiting_line(approval: ApprovalId, choice: Choice) -> String {
+    format!("csn: waiting for approval {approval}: csn approvals answer {approval} {choice}")
 }

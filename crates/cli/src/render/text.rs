@@ -1,17 +1,20 @@
-//! Small things for columns and sentences.
+//! Helpers for columns and sentences: cutting, counting, durations.
 
 use countersign_model::DisplaySafe;
 use std::time::Duration;
 
-/// Untrusted text for a column of `width` characters.
+/// Cuts untrusted text for a column of `width` characters and makes it safe to print.
 pub(crate) fn cut(text: &str, width: usize) -> String {
-    let shown = DisplaySafe::bounded(text, width + 1).to_string();
-    match shown.chars().count() > width {
-        true => shown.chars().take(width - 1).chain(['…']).collect(),
-        false => shown,
-    }
+    let safe = DisplaySafe::bounded(text, width + 1).to_string();
+    if safe.chars().count() > width { safe.chars().take(width - 1).chain(['…']).collect() } else { safe }
 }
 
+/// A count with its noun: `1 task`, `2 tasks`. For nouns whose plural ends in `s`.
+pub(crate) fn count(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// A duration in at most two units: `12ms`, `3m05s`, `2d01h`.
 pub(crate) fn brief(d: Duration) -> String {
     match d.as_secs() {
         0 => format!("{}ms", d.as_millis()),

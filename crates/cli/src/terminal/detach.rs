@@ -1,35 +1,35 @@
-//! The keys that let go of a task, found in what is typed.
+//! Finds the detach keys in what the user types.
 
 use crate::UsageError;
 use countersign_model::{KeyMode, KeyPress};
 use std::time::{Duration, Instant};
 
-/// Ctrl-\ then Ctrl-D, as for `run`.
+/// The default detach keys: Ctrl-\ then Ctrl-D.
 pub(crate) const DETACH_KEYS: &str = "ctrl-\\,ctrl-d";
 
-/// How long the beginning of the detach keys waits for its rest.
-const HOLD: Duration = Duration::from_millis(500);
+/// How long the first of the detach keys is held back while the rest may follow.
+const HOLD_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The bytes of the keys that let go.
-pub(crate) fn detach_keys(text: &str) -> anyhow::Result<Vec<u8>> {
+/// Parses `--detach-keys` into the bytes that these keys send.
+pub(crate) fn parse_detach_keys(text: &str) -> anyhow::Result<Vec<u8>> {
     let key = |name: &str| name.trim().parse::<KeyPress>().map(|k| k.bytes(KeyMode::default()));
     let keys: Result<Vec<_>, String> = text.split(',').map(key).collect();
     Ok(keys.map_err(|e| UsageError(format!("--detach-keys: {e}")))?.concat())
 }
 
-/// Looks for the detach keys in what is typed, and holds back what may be their beginning.
+/// Searches typed bytes for the detach keys and holds back bytes that may be the start of them.
 pub(crate) struct DetachWatch {
     keys: Vec<u8>,
     held: Vec<u8>,
     held_since: Option<Instant>,
 }
 
-/// What to do with bytes that were typed.
+/// What to do with typed bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TypedBytes {
-    /// These belong to the task.
+    /// The bytes that go to the task.
     pub(crate) bytes: Vec<u8>,
-    /// The detach keys came behind them.
+    /// Whether the detach keys followed them.
     pub(crate) detach: bool,
 }
 
@@ -38,7 +38,7 @@ impl DetachWatch {
         Self { keys, held: Vec::new(), held_since: None }
     }
 
-    /// Takes bytes from the keyboard. Unless `watching`, the detach keys are keys like all others.
+    /// Takes bytes from the keyboard. Unless `watching`, the detach keys go to the task like all others.
     pub(crate) fn feed(&mut self, bytes: &[u8], watching: bool, now: Instant) -> TypedBytes {
         let mut out = Vec::new();
         for b in bytes {
@@ -57,13 +57,13 @@ impl DetachWatch {
     }
 
     /// How long to wait for the rest of the detach keys.
-    pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
-        self.held_since.map(|since| (since + HOLD).saturating_duration_since(now))
+    pub(crate) fn remaining_wait(&self, now: Instant) -> Option<Duration> {
+        self.held_since.map(|since| (since + HOLD_TIMEOUT).saturating_duration_since(now))
     }
 
-    /// What was held back for too long to be the beginning of the detach keys.
-    pub(crate) fn overdue(&mut self, now: Instant) -> Option<Vec<u8>> {
-        self.held_since.take_if(|since| now >= *since + HOLD)?;
+    /// Takes the held bytes if the rest of the detach keys did not follow in time.
+    pub(crate) fn take_overdue(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.held_since.take_if(|since| now >= *since + HOLD_TIMEOUT)?;
         Some(std::mem::take(&mut self.held))
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_detach_keys_are_found_in_any_pieces_and_nothing_else_is_kept_back() {
+    fn the_detach_keys_are_found_in_any_pieces_and_nothing_else_is_held_back() {
         let now = countersign_store::clock::steady();
         for (pieces, watching, bytes, detach) in [
             (&["ls\n"][..], true, "ls\n", false),
@@ -91,17 +91,17 @@ mod tests {
                 typed.detach |= next.detach;
             }
             assert_eq!(typed, TypedBytes { bytes: bytes.as_bytes().to_vec(), detach }, "{pieces:?}");
-            assert_eq!(watch.patience(now), None, "{pieces:?}");
+            assert_eq!(watch.remaining_wait(now), None, "{pieces:?}");
         }
     }
 
     #[test]
-    fn a_beginning_without_its_rest_is_given_back() {
+    fn the_first_detach_key_alone_reaches_the_task_after_a_timeout() {
         let now = countersign_store::clock::steady();
         let mut watch = DetachWatch::new(b"\x1c\x04".to_vec());
         assert_eq!(watch.feed(b"a\x1c", true, now), TypedBytes { bytes: b"a".to_vec(), detach: false });
-        assert_eq!((watch.patience(now), watch.overdue(now)), (Some(HOLD), None));
-        assert_eq!(watch.overdue(now + HOLD), Some(b"\x1c".to_vec()));
-        assert_eq!(watch.overdue(now + HOLD), None);
+        assert_eq!((watch.remaining_wait(now), watch.take_overdue(now)), (Some(HOLD_TIMEOUT), None));
+        assert_eq!(watch.take_overdue(now + HOLD_TIMEOUT), Some(b"\x1c".to_vec()));
+        assert_eq!(watch.take_overdue(now + HOLD_TIMEOUT), None);
     }
 }

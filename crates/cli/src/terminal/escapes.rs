@@ -1,9 +1,9 @@
-//! What a task prints, made fit for a person's terminal.
+//! Filters the escape sequences in a task's output before it reaches a person's terminal.
 //!
-//! Four rules, one reader of escape sequences. *Plain* output (pipes, logs) keeps colour and tabs and shows every
-//! other escape as text. A *live* terminal gets everything but what reaches for the clipboard or makes the terminal
-//! type for the program: answerback and title reports. A *recording* may ask no question at all: nobody is there who
-//! asked, so the answer would be typed into the shell of whoever watches. *Text* is what is left without any of it.
+//! One parser, four policies. *Plain* output (pipes, logs) keeps colours and tabs and prints every other escape as text.
+//! A *live* terminal gets everything except access to the clipboard and reports that make the terminal type text that
+//! the program chose (answerback, titles). A *recording* may query nothing: no program reads the terminal's answer, so it
+//! would be typed into the user's shell. *Text* removes every escape.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ pub(crate) enum EscapePolicy {
     Text,
 }
 
-/// No sequence that a terminal should obey is longer, but for pictures.
-const LONGEST: usize = 4096;
-/// A colour needs no more.
-const LONGEST_COLOUR: usize = 64;
+/// Longer sequences are dropped, except for pictures.
+const MAX_SEQUENCE_BYTES: usize = 4096;
+/// Longer sequences are not colours.
+const MAX_COLOUR_BYTES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ParserState {
@@ -28,11 +28,11 @@ enum ParserState {
     /// After ESC and an intermediate.
     Intermediate,
     Csi,
-    /// OSC, DCS, APC, PM, SOS: until BEL or ST; any other escape breaks it off.
+    /// OSC, DCS, APC, PM or SOS, until BEL or ST; any other escape ends it early.
     Text,
-    /// An ESC inside such a string.
+    /// After an ESC inside such a string.
     TextEscape,
-    /// The rest of a string that is too long to be held: a picture that is passed on, or something that is not.
+    /// The rest of a string that is too long to hold: a picture passes, anything else is dropped.
     Long {
         pass: bool,
     },
@@ -41,68 +41,68 @@ enum ParserState {
     },
 }
 
-/// A reader of output. Feed it in any pieces.
+/// The filter. It takes output in chunks of any size.
 ///
-/// It keeps to the states of a terminal's own parser, and what it holds back it holds as a terminal would see it: without
-/// the control characters that act at once, or are ignored, in the middle of a sequence. So what is judged is what would
-/// be obeyed.
+/// It follows the states of a terminal's own parser. It holds a sequence back as a terminal would read it: without the
+/// control characters inside it that a terminal executes immediately or ignores. So the policy judges exactly what the
+/// terminal would execute.
 pub(crate) struct EscapeFilter {
-    rule: EscapePolicy,
+    policy: EscapePolicy,
     state: ParserState,
     held: Vec<u8>,
-    /// Bytes of a UTF-8 character that are still to come, and those that came.
+    /// How many bytes of a UTF-8 character are still missing, and the bytes that have arrived.
     missing: usize,
     character: Vec<u8>,
-    /// A carriage return that may belong to a line feed.
-    returned: bool,
+    /// The last byte was a carriage return; a line feed may follow.
+    after_return: bool,
     coloured: bool,
-    /// Private modes that are on and usually off, and the other way round.
+    /// Private modes that differ from their usual state.
     modes: BTreeSet<u16>,
-    /// What puts back whatever else was touched.
-    touched: BTreeSet<&'static str>,
+    /// The sequences that reset other changed settings.
+    resets: BTreeSet<&'static str>,
 }
 
-/// Modes that a terminal usually has on.
+/// Modes that are usually on.
 const USUALLY_ON: &[u16] = &[7, 25];
-/// Private modes that change what is shown and nothing else: a recording may have them.
-const SHOWN: &[u16] = &[5, 6, 7, 12, 25, 45, 47, 1047, 1048, 1049, 2026];
-/// Modes that nobody's terminal may be put into: another kind of terminal, a locked keyboard.
-const NEVER_PRIVATE: &[u16] = &[2];
-const NEVER: &[u16] = &[2];
+/// Private modes that only change the display: a recording may set them.
+const DISPLAY_MODES: &[u16] = &[5, 6, 7, 12, 25, 45, 47, 1047, 1048, 1049, 2026];
+/// Modes that no task may set: VT52 emulation (private 2) and a locked keyboard (2).
+const FORBIDDEN_PRIVATE_MODES: &[u16] = &[2];
+const FORBIDDEN_MODES: &[u16] = &[2];
 
 impl EscapeFilter {
-    pub(crate) fn new(rule: EscapePolicy) -> Self {
+    pub(crate) fn new(policy: EscapePolicy) -> Self {
         Self {
-            rule,
+            policy,
             state: ParserState::Ground,
             held: Vec::new(),
             missing: 0,
             character: Vec::new(),
-            returned: false,
+            after_return: false,
             coloured: false,
             modes: BTreeSet::new(),
-            touched: BTreeSet::new(),
+            resets: BTreeSet::new(),
         }
     }
 
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len() + 16);
         for b in bytes {
-            self.byte(*b, &mut out);
+            self.feed_byte(*b, &mut out);
         }
         out
     }
 
-    /// What is left over, and what puts the terminal back to how it usually is.
+    /// Returns the bytes that are still held, and the sequences that reset the terminal.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
-        if self.lines() {
-            if self.rule == EscapePolicy::Plain {
-                self.give_up(&mut out);
+        if self.prints_lines() {
+            if self.policy == EscapePolicy::Plain {
+                self.print_held(&mut out);
             }
             self.drop_sequence();
             self.flush_character(&mut out);
-            if std::mem::take(&mut self.returned) {
+            if std::mem::take(&mut self.after_return) {
                 out.push(b'\n');
             }
             if std::mem::take(&mut self.coloured) {
@@ -115,29 +115,29 @@ impl EscapeFilter {
             let letter = if USUALLY_ON.contains(&mode) { 'h' } else { 'l' };
             out.extend(format!("\x1b[?{mode}{letter}").bytes());
         }
-        for reset in std::mem::take(&mut self.touched) {
+        for reset in std::mem::take(&mut self.resets) {
             out.extend_from_slice(reset.as_bytes());
         }
         out.extend_from_slice(b"\x1b[0m");
         out
     }
 
-    /// Whether what comes out is lines, and not a terminal's picture.
-    fn lines(&self) -> bool {
-        matches!(self.rule, EscapePolicy::Plain | EscapePolicy::Text)
+    /// Whether the result is lines of text rather than a terminal's screen.
+    fn prints_lines(&self) -> bool {
+        matches!(self.policy, EscapePolicy::Plain | EscapePolicy::Text)
     }
 
-    fn byte(&mut self, b: u8, out: &mut Vec<u8>) {
+    fn feed_byte(&mut self, b: u8, out: &mut Vec<u8>) {
         match self.state {
-            ParserState::Ground => self.ground(b, out),
-            _ if self.rule == EscapePolicy::Plain => self.colour(b, out),
-            ParserState::Text => self.text(b, out),
+            ParserState::Ground => self.feed_ground(b, out),
+            _ if self.policy == EscapePolicy::Plain => self.feed_colour(b, out),
+            ParserState::Text => self.feed_string(b, out),
             ParserState::TextEscape if b == b'\\' => {
                 self.held.extend_from_slice(b"\x1b\\");
                 self.end_of_sequence(out);
             }
-            // Anything else after ESC breaks the string off and begins something new.
-            ParserState::TextEscape => self.begin_again(b, out),
+            // Any other byte after ESC ends the string and starts a new sequence.
+            ParserState::TextEscape => self.restart_sequence(b, out),
             ParserState::Long { pass } => match b {
                 0x1b => self.state = ParserState::LongEscape { pass },
                 0x07 | 0x18 | 0x1a => self.end_long(pass, out),
@@ -147,10 +147,10 @@ impl EscapeFilter {
             ParserState::LongEscape { pass } => {
                 self.end_long(pass, out);
                 if b != b'\\' {
-                    self.begin_again(b, out);
+                    self.restart_sequence(b, out);
                 }
             }
-            ParserState::Escape | ParserState::Intermediate | ParserState::Csi => self.sequence(b, out),
+            ParserState::Escape | ParserState::Intermediate | ParserState::Csi => self.feed_sequence(b, out),
         }
     }
 
@@ -166,15 +166,15 @@ impl EscapeFilter {
         self.state = ParserState::Ground;
     }
 
-    /// An escape that came in the middle of something.
-    fn begin_again(&mut self, b: u8, out: &mut Vec<u8>) {
+    /// Starts a new sequence after an ESC inside another one.
+    fn restart_sequence(&mut self, b: u8, out: &mut Vec<u8>) {
         self.held.clear();
         self.held.push(0x1b);
         self.state = ParserState::Escape;
-        self.sequence(b, out);
+        self.feed_sequence(b, out);
     }
 
-    fn ground(&mut self, b: u8, out: &mut Vec<u8>) {
+    fn feed_ground(&mut self, b: u8, out: &mut Vec<u8>) {
         if self.missing > 0 {
             if (0x80..0xc0).contains(&b) {
                 self.character.push(b);
@@ -184,11 +184,11 @@ impl EscapeFilter {
                 }
                 return;
             }
-            // The character broke off.
+            // The character is incomplete.
             self.flush_character(out);
         }
-        if self.returned && self.lines() {
-            self.returned = false;
+        if self.after_return && self.prints_lines() {
+            self.after_return = false;
             out.push(b'\n');
             if b == b'\n' {
                 return;
@@ -202,25 +202,25 @@ impl EscapeFilter {
             0xc2..=0xdf => self.begin_character(b, 1),
             0xe0..=0xef => self.begin_character(b, 2),
             0xf0..=0xf4 => self.begin_character(b, 3),
-            // A line that is written over would hide what was there: each goes on its own.
-            b'\r' if self.lines() => self.returned = true,
+            // Overwriting a line would hide its earlier text, so each version gets a line of its own.
+            b'\r' if self.prints_lines() => self.after_return = true,
             b'\n' | b'\t' | 0x20..=0x7e => out.push(b),
-            _ if self.rule == EscapePolicy::Plain => show(b, out),
-            _ if self.rule == EscapePolicy::Text => {}
-            b => self.act_at_once(b, out),
+            _ if self.policy == EscapePolicy::Plain => print_escaped(b, out),
+            _ if self.policy == EscapePolicy::Text => {}
+            b => self.execute_control(b, out),
         }
     }
 
-    /// A control character outside of any sequence, or in the middle of one.
-    fn act_at_once(&mut self, b: u8, out: &mut Vec<u8>) {
+    /// Handles a control character, which a terminal executes immediately even inside a sequence.
+    fn execute_control(&mut self, b: u8, out: &mut Vec<u8>) {
         match b {
-            // Enquiry: the terminal would answer. The rest of these are ignored, or controls of eight bits.
+            // The terminal would answer an enquiry (0x05). The others are ignored, or are 8-bit controls.
             0x05 | 0x7f..=0x9f => {}
             b'\n' | b'\t' => out.push(b),
-            _ if self.rule == EscapePolicy::Text => {}
+            _ if self.policy == EscapePolicy::Text => {}
             b => {
                 if b == 0x0e {
-                    self.touched.insert("\x0f");
+                    self.resets.insert("\x0f");
                 }
                 out.push(b);
             }
@@ -232,48 +232,50 @@ impl EscapeFilter {
         self.character.push(b);
     }
 
-    /// A character, or what there is of one.
+    /// Prints a character, or the bytes of an incomplete one.
     fn flush_character(&mut self, out: &mut Vec<u8>) {
         self.missing = 0;
         let bytes = std::mem::take(&mut self.character);
-        // U+0080 to U+009F are control characters that some terminals obey.
+        // U+0080 to U+009F are control characters that some terminals execute.
         let control = matches!(bytes[..], [0xc2, 0x80..=0x9f]);
-        match (self.rule, control || std::str::from_utf8(&bytes).is_err()) {
+        match (self.policy, control || std::str::from_utf8(&bytes).is_err()) {
             (_, false) => out.extend(bytes),
-            (EscapePolicy::Plain, true) => bytes.iter().for_each(|b| show(*b, out)),
+            (EscapePolicy::Plain, true) => bytes.iter().for_each(|b| print_escaped(*b, out)),
             (EscapePolicy::Text, true) => out.extend("\u{fffd}".bytes().filter(|_| !control && !bytes.is_empty())),
             (_, true) if control => {}
             (_, true) => out.extend("\u{fffd}".bytes()),
         }
     }
 
-    /// Plain output: is it a colour?
-    fn colour(&mut self, b: u8, out: &mut Vec<u8>) {
+    /// Plain output: passes the sequence only if it is a colour.
+    fn feed_colour(&mut self, b: u8, out: &mut Vec<u8>) {
         self.held.push(b);
         match (self.state, b) {
             (ParserState::Escape, b'[') => self.state = ParserState::Csi,
-            (ParserState::Csi, b'0'..=b'9' | b';' | b':') if self.held.len() < LONGEST_COLOUR => {}
+            (ParserState::Csi, b'0'..=b'9' | b';' | b':') if self.held.len() < MAX_COLOUR_BYTES => {}
             (ParserState::Csi, b'm') => {
                 self.coloured = true;
                 out.append(&mut self.held);
                 self.state = ParserState::Ground;
             }
-            _ => self.give_up(out),
+            _ => self.print_held(out),
         }
     }
 
-    /// What was taken for the beginning of a colour is none: it is shown.
-    fn give_up(&mut self, out: &mut Vec<u8>) {
+    /// The held bytes are not a colour: prints the escape as text and reads the rest again.
+    fn print_held(&mut self, out: &mut Vec<u8>) {
         self.state = ParserState::Ground;
         let held = std::mem::take(&mut self.held);
         if let Some((first, rest)) = held.split_first() {
-            show(*first, out);
-            rest.iter().for_each(|b| self.byte(*b, out));
+            print_escaped(*first, out);
+            for b in rest {
+                self.feed_byte(*b, out);
+            }
         }
     }
 
-    /// After ESC, after an intermediate, or in a control sequence.
-    fn sequence(&mut self, b: u8, out: &mut Vec<u8>) {
+    /// Takes a byte after ESC, after an intermediate byte, or in a control sequence.
+    fn feed_sequence(&mut self, b: u8, out: &mut Vec<u8>) {
         match (self.state, b) {
             (_, 0x1b) => {
                 self.held.clear();
@@ -281,16 +283,18 @@ impl EscapeFilter {
                 self.state = ParserState::Escape;
             }
             (_, 0x18 | 0x1a) => self.drop_sequence(),
-            (_, 0x00..=0x1f | 0x7f) => self.act_at_once(b, out),
-            // Not of any sequence: it was broken off.
+            (_, 0x00..=0x1f | 0x7f) => self.execute_control(b, out),
+            // No sequence contains this byte: the sequence ended early.
             (_, 0x80..) => {
                 self.drop_sequence();
-                self.ground(b, out);
+                self.feed_ground(b, out);
             }
-            (ParserState::Escape, b'[') => self.go_on(ParserState::Csi, b),
-            (ParserState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => self.go_on(ParserState::Text, b),
-            (ParserState::Escape | ParserState::Intermediate, 0x20..=0x2f) => self.go_on(ParserState::Intermediate, b),
-            (ParserState::Csi, 0x20..=0x3f) => self.go_on(ParserState::Csi, b),
+            (ParserState::Escape, b'[') => self.hold_byte(ParserState::Csi, b),
+            (ParserState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => self.hold_byte(ParserState::Text, b),
+            (ParserState::Escape | ParserState::Intermediate, 0x20..=0x2f) => {
+                self.hold_byte(ParserState::Intermediate, b)
+            }
+            (ParserState::Csi, 0x20..=0x3f) => self.hold_byte(ParserState::Csi, b),
             _ => {
                 self.held.push(b);
                 self.end_of_sequence(out);
@@ -298,14 +302,14 @@ impl EscapeFilter {
         }
     }
 
-    fn go_on(&mut self, state: ParserState, b: u8) {
+    fn hold_byte(&mut self, state: ParserState, b: u8) {
         self.state = state;
-        if self.held.len() < LONGEST {
+        if self.held.len() < MAX_SEQUENCE_BYTES {
             self.held.push(b);
         }
     }
 
-    fn text(&mut self, b: u8, out: &mut Vec<u8>) {
+    fn feed_string(&mut self, b: u8, out: &mut Vec<u8>) {
         match b {
             0x07 => {
                 self.held.push(b);
@@ -313,12 +317,12 @@ impl EscapeFilter {
             }
             0x1b => self.state = ParserState::TextEscape,
             0x18 | 0x1a => self.drop_sequence(),
-            // Ignored by a terminal, or a control of its own.
+            // A terminal ignores these inside a string.
             0x00..=0x1f | 0x7f => {}
             0x80..=0x9f if self.held.last() == Some(&0xc2) => drop(self.held.pop()),
-            _ if self.held.len() < LONGEST => self.held.push(b),
+            _ if self.held.len() < MAX_SEQUENCE_BYTES => self.held.push(b),
             _ => {
-                let pass = is_picture(&self.held) && self.rule != EscapePolicy::Text;
+                let pass = is_picture(&self.held) && self.policy != EscapePolicy::Text;
                 if pass {
                     out.extend(self.held.drain(..).filter(|b| *b < 0x7f));
                     out.push(b);
@@ -330,18 +334,18 @@ impl EscapeFilter {
     }
 
     fn end_of_sequence(&mut self, out: &mut Vec<u8>) {
-        if self.held.len() < LONGEST && self.passes() {
-            self.note();
+        if self.held.len() < MAX_SEQUENCE_BYTES && self.is_allowed() {
+            self.note_changes();
             out.append(&mut self.held);
         }
         self.drop_sequence();
     }
 
-    /// Whether the sequence that is held may reach the terminal.
-    fn passes(&self) -> bool {
-        match (self.rule, &self.held[..]) {
+    /// Whether the held sequence may reach the terminal.
+    fn is_allowed(&self) -> bool {
+        match (self.policy, &self.held[..]) {
             (EscapePolicy::Live, [0x1b, b']', rest @ ..]) => {
-                let clipboard = match number(rest) {
+                let clipboard = match leading_number(rest) {
                     Some(52 | 5522) => true,
                     Some(1337) => rest.windows(4).any(|w| w.eq_ignore_ascii_case(b"copy")),
                     _ => false,
@@ -349,55 +353,56 @@ impl EscapeFilter {
                 !clipboard
             }
             (EscapePolicy::Live, [0x1b, b'[', rest @ .., last]) => {
-                let csi = ControlSequence::read(rest);
+                let csi = ControlSequence::parse(rest);
                 match (last, csi.prefix) {
                     (b't', _) => !matches!(csi.numbers.first(), Some(20 | 21)),
-                    (b'h' | b'l', Some(b'?')) => !csi.numbers.iter().any(|n| NEVER_PRIVATE.contains(n)),
-                    (b'h' | b'l', None) => !csi.numbers.iter().any(|n| NEVER.contains(n)),
+                    (b'h' | b'l', Some(b'?')) => !csi.numbers.iter().any(|n| FORBIDDEN_PRIVATE_MODES.contains(n)),
+                    (b'h' | b'l', None) => !csi.numbers.iter().any(|n| FORBIDDEN_MODES.contains(n)),
                     _ => true,
                 }
             }
-            // Answers of eight bits.
+            // Would switch the terminal's answers to 8-bit controls.
             (EscapePolicy::Live, [0x1b, b' ', ..]) => false,
             (EscapePolicy::Live, _) => true,
-            (EscapePolicy::Recording, held) => draws(held),
+            (EscapePolicy::Recording, held) => is_drawing(held),
             (EscapePolicy::Plain | EscapePolicy::Text, _) => false,
         }
     }
 
-    /// What must be put back at the end.
-    fn note(&mut self) {
+    /// Remembers what `finish` must reset.
+    fn note_changes(&mut self) {
         match &self.held[..] {
             [0x1b, b'[', rest @ .., last] => {
-                let csi = ControlSequence::read(rest);
+                let csi = ControlSequence::parse(rest);
                 match (csi.prefix, last) {
                     (Some(b'?'), b'h' | b'l') => {
                         for mode in csi.numbers {
                             let changed = (*last == b'h') != USUALLY_ON.contains(&mode);
-                            match changed {
-                                true => self.modes.insert(mode),
-                                false => self.modes.remove(&mode),
-                            };
+                            if changed {
+                                self.modes.insert(mode);
+                            } else {
+                                self.modes.remove(&mode);
+                            }
                         }
                     }
-                    (None, b'h') if csi.numbers.contains(&4) => drop(self.touched.insert("\x1b[4l")),
-                    (None, b'h') if csi.numbers.contains(&20) => drop(self.touched.insert("\x1b[20l")),
-                    (None, b'r') => drop(self.touched.insert("\x1b7\x1b[r\x1b8")),
-                    (None, b'q') if csi.intermediates == b" " => drop(self.touched.insert("\x1b[0 q")),
-                    (Some(b'>'), b'm') => drop(self.touched.insert("\x1b[>4m")),
-                    (Some(b'>'), b'u') => drop(self.touched.insert("\x1b[<32u")),
-                    (Some(b'='), b'u') => drop(self.touched.insert("\x1b[=0u")),
+                    (None, b'h') if csi.numbers.contains(&4) => drop(self.resets.insert("\x1b[4l")),
+                    (None, b'h') if csi.numbers.contains(&20) => drop(self.resets.insert("\x1b[20l")),
+                    (None, b'r') => drop(self.resets.insert("\x1b7\x1b[r\x1b8")),
+                    (None, b'q') if csi.intermediates == b" " => drop(self.resets.insert("\x1b[0 q")),
+                    (Some(b'>'), b'm') => drop(self.resets.insert("\x1b[>4m")),
+                    (Some(b'>'), b'u') => drop(self.resets.insert("\x1b[<32u")),
+                    (Some(b'='), b'u') => drop(self.resets.insert("\x1b[=0u")),
                     _ => {}
                 }
             }
-            [0x1b, b'='] => drop(self.touched.insert("\x1b>")),
-            [0x1b, b'(' | b')' | b'*' | b'+', ..] => drop(self.touched.insert("\x1b(B\x1b)B\x0f")),
+            [0x1b, b'='] => drop(self.resets.insert("\x1b>")),
+            [0x1b, b'(' | b')' | b'*' | b'+', ..] => drop(self.resets.insert("\x1b(B\x1b)B\x0f")),
             _ => {}
         }
     }
 }
 
-/// A control sequence, as a terminal reads it.
+/// A control sequence, parsed as a terminal parses it.
 struct ControlSequence<'a> {
     prefix: Option<u8>,
     numbers: Vec<u16>,
@@ -405,39 +410,39 @@ struct ControlSequence<'a> {
 }
 
 impl<'a> ControlSequence<'a> {
-    fn read(rest: &'a [u8]) -> Self {
+    fn parse(rest: &'a [u8]) -> Self {
         let prefix = rest.first().copied().filter(|b| (0x3c..=0x3f).contains(b));
         let rest = &rest[usize::from(prefix.is_some())..];
         let end = rest.iter().position(|b| (0x20..=0x2f).contains(b)).unwrap_or(rest.len());
-        let numbers = rest[..end].split(|b| matches!(b, b';' | b':')).map(|n| number(n).unwrap_or(0)).collect();
+        let numbers = rest[..end].split(|b| matches!(b, b';' | b':')).map(|n| leading_number(n).unwrap_or(0)).collect();
         Self { prefix, numbers, intermediates: &rest[end..] }
     }
 }
 
-/// The digits at the beginning, however many zeros are before them.
-fn number(text: &[u8]) -> Option<u16> {
+/// The number at the beginning; leading zeros do not count.
+fn leading_number(text: &[u8]) -> Option<u16> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit());
     let add = |n: Option<u16>, b: &u8| Some(n.unwrap_or(0).saturating_mul(10).saturating_add(u16::from(b - b'0')));
     digits.fold(None, add)
 }
 
-/// Whether a sequence does nothing but draw: all that a recording may do.
-fn draws(held: &[u8]) -> bool {
+/// Whether a sequence only draws, which is all that a recording may do.
+fn is_drawing(held: &[u8]) -> bool {
     match held {
         [0x1b, b'[', rest @ .., last] => {
-            let csi = ControlSequence::read(rest);
+            let csi = ControlSequence::parse(rest);
             match (csi.prefix, csi.intermediates, last) {
                 (None, b"", b'@'..=b'Z' | b'`' | b'a' | b'b' | b'd' | b'e' | b'f' | b'g' | b'm' | b'r' | b's') => true,
                 (None, b"", b'u') => rest.is_empty(),
                 (None, b"", b'h' | b'l') => csi.numbers == [4],
                 (None, b" ", b'q') | (None, b"!", b'p') | (None, b"\"", b'q') => true,
                 (Some(b'?'), b"", b'J' | b'K') => true,
-                (Some(b'?'), b"", b'h' | b'l') => csi.numbers.iter().all(|n| SHOWN.contains(n)),
+                (Some(b'?'), b"", b'h' | b'l') => csi.numbers.iter().all(|n| DISPLAY_MODES.contains(n)),
                 _ => false,
             }
         }
-        // Titles, and links.
-        [0x1b, b']', rest @ ..] => matches!(number(rest), Some(0 | 1 | 2 | 8)),
+        // Titles and links.
+        [0x1b, b']', rest @ ..] => matches!(leading_number(rest), Some(0 | 1 | 2 | 8)),
         [0x1b, b'P', ..] => is_picture(held),
         [0x1b, b'(' | b')' | b'*' | b'+' | b'#', _] => true,
         [0x1b, last] => b"78DEHMc=>no|}~".contains(last),
@@ -445,14 +450,14 @@ fn draws(held: &[u8]) -> bool {
     }
 }
 
-/// A picture in the format that terminals draw: numbers, then `q`.
+/// Whether a string is a sixel picture: numbers, then `q`.
 fn is_picture(held: &[u8]) -> bool {
     let Some(rest) = held.strip_prefix(b"\x1bP") else { return false };
     rest.iter().find(|b| !b.is_ascii_digit() && **b != b';') == Some(&b'q')
 }
 
-/// A byte that is not obeyed, as text.
-fn show(b: u8, out: &mut Vec<u8>) {
+/// Prints a byte as text, for example `\x1b`.
+fn print_escaped(b: u8, out: &mut Vec<u8>) {
     out.extend(format!("\\x{b:02x}").bytes());
 }
 
@@ -460,15 +465,16 @@ fn show(b: u8, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn through(rule: EscapePolicy, text: &[u8]) -> String {
+    /// Filters text as a whole and in small chunks, which must make no difference.
+    fn filtered(policy: EscapePolicy, text: &[u8]) -> String {
         let whole = {
-            let mut filter = EscapeFilter::new(rule);
+            let mut filter = EscapeFilter::new(policy);
             let mut out = filter.feed(text);
             out.extend(filter.finish());
             out
         };
         for size in 1..6 {
-            let mut filter = EscapeFilter::new(rule);
+            let mut filter = EscapeFilter::new(policy);
             let mut out: Vec<u8> = text.chunks(size).flat_map(|piece| filter.feed(piece)).collect();
             out.extend(filter.finish());
             assert_eq!(out, whole, "pieces of {size}");
@@ -477,8 +483,8 @@ mod tests {
     }
 
     #[test]
-    fn plain_output_keeps_colour_and_tabs_and_shows_the_rest() {
-        let plain = |text: &str| through(EscapePolicy::Plain, text.as_bytes());
+    fn plain_output_keeps_colours_and_tabs_and_prints_other_escapes_as_text() {
+        let plain = |text: &str| filtered(EscapePolicy::Plain, text.as_bytes());
         assert_eq!(plain("a\tb\n"), "a\tb\n");
         assert_eq!(plain("\x1b[1;31mred\x1b[0m\n"), "\x1b[1;31mred\x1b[0m\n\x1b[0m");
         assert_eq!(plain("\x1b[2J\x1b]0;title\x07x"), "\\x1b[2J\\x1b]0;title\\x07x");
@@ -487,25 +493,25 @@ mod tests {
         assert_eq!(plain("one\r\ntwo\rthree\r"), "one\ntwo\nthree\n");
         assert_eq!(plain("h\u{e4} \u{4f60} \u{9b}2J"), "h\u{e4} \u{4f60} \\xc2\\x9b2J");
         assert_eq!(plain("\x1b[?25l\x1b[38:2:1:2:3mx"), "\\x1b[?25l\x1b[38:2:1:2:3mx\x1b[0m");
-        assert_eq!(through(EscapePolicy::Plain, b"\xff\x9b2J\xe4\xbd"), "\\xff\\x9b2J\\xe4\\xbd");
+        assert_eq!(filtered(EscapePolicy::Plain, b"\xff\x9b2J\xe4\xbd"), "\\xff\\x9b2J\\xe4\\xbd");
         assert_eq!(plain("\x1b[\x1b[31mx"), "\\x1b[\x1b[31mx\x1b[0m");
     }
 
     #[test]
-    fn a_live_terminal_keeps_its_clipboard_and_types_nothing() {
-        let live = |text: &str| through(EscapePolicy::Live, text.as_bytes());
+    fn a_live_task_cannot_reach_the_clipboard_or_make_the_terminal_type() {
+        let live = |text: &str| filtered(EscapePolicy::Live, text.as_bytes());
         assert_eq!(live("a\x1b]52;c;aGk=\x07b\x1b]52;c;?\x1b\\c"), "abc\x1b[0m");
         assert_eq!(live("\x1b[21tx\x05y\x1b[20tz"), "xyz\x1b[0m");
         assert_eq!(live("\x1b[6n\x1b[c\x1b]11;?\x07"), "\x1b[6n\x1b[c\x1b]11;?\x07\x1b[0m");
         assert_eq!(live("\x1b]0;t\x07\x1b[2J\x1b[1;1H\u{9d}52;c;x"), "\x1b]0;t\x07\x1b[2J\x1b[1;1H52;c;x\x1b[0m");
-        let long = format!("\x1b]52;c;{}\x07after", "A".repeat(3 * LONGEST));
+        let long = format!("\x1b]52;c;{}\x07after", "A".repeat(3 * MAX_SEQUENCE_BYTES));
         assert_eq!(live(&long), "after\x1b[0m");
-        let image = format!("\x1bPq{}\x1b\\after", "~".repeat(3 * LONGEST));
+        let image = format!("\x1bPq{}\x1b\\after", "~".repeat(3 * MAX_SEQUENCE_BYTES));
         assert_eq!(live(&image), format!("{image}\x1b[0m"));
     }
 
     #[test]
-    fn a_recording_asks_nothing() {
+    fn a_recording_cannot_query_the_terminal() {
         for question in [
             "\x1b[c",
             "\x1b[>c",
@@ -528,7 +534,7 @@ mod tests {
             "\x1b]52;c;?\x07",
         ] {
             assert_eq!(
-                through(EscapePolicy::Recording, format!("a{question}b").as_bytes()),
+                filtered(EscapePolicy::Recording, format!("a{question}b").as_bytes()),
                 "ab\x1b[0m",
                 "{question:?}"
             );
@@ -552,20 +558,20 @@ mod tests {
             "\x1b G",
         ] {
             assert_eq!(
-                through(EscapePolicy::Recording, format!("a{more}b").as_bytes()).replace(['\x07', ']'], ""),
+                filtered(EscapePolicy::Recording, format!("a{more}b").as_bytes()).replace(['\x07', ']'], ""),
                 "ab\x1b[0m",
                 "{more:?}"
             );
         }
         let drawn = "\x1b[2J\x1b[3;4H\x1b[1mx\x1b[0m\x1b[2 q\x1b]0;t\x07";
-        assert_eq!(through(EscapePolicy::Recording, drawn.as_bytes()), format!("{drawn}\x1b[0 q\x1b[0m"));
+        assert_eq!(filtered(EscapePolicy::Recording, drawn.as_bytes()), format!("{drawn}\x1b[0 q\x1b[0m"));
     }
 
-    /// Every way around the rules that a parser of its own would open.
+    /// Each case would pass a filter whose parser differs from a terminal's.
     #[test]
-    fn what_is_judged_is_what_a_terminal_would_obey() {
-        let long = "A".repeat(LONGEST + 1000);
-        for rule in [EscapePolicy::Live, EscapePolicy::Recording] {
+    fn the_policy_judges_what_a_terminal_would_execute() {
+        let long = "A".repeat(MAX_SEQUENCE_BYTES + 1000);
+        for policy in [EscapePolicy::Live, EscapePolicy::Recording] {
             for (text, expect) in [
                 (format!("\x1b]0;{long}\x1b]52;c;eA==\x07b"), "b"),
                 (format!("\x1b]0;{long}\x1b[21tb"), "b"),
@@ -580,24 +586,24 @@ mod tests {
                 ("\x1b[1\u{9d}52;c;xb".to_owned(), "52;c;xb"),
                 ("\x1b]0;t\x1b]52;c;eA==\x1b\\b".to_owned(), "b"),
             ] {
-                let out = through(rule, text.as_bytes());
+                let out = filtered(policy, text.as_bytes());
                 let out = out.strip_suffix("\x1b[0m").unwrap();
-                let kept = out.rsplit("\x1b\\").next().unwrap();
-                assert_eq!(kept, expect, "{rule:?} {:?}", &text[..text.len().min(40)]);
-                assert!(!out.contains("52;c;eA") && !out.contains("21t"), "{rule:?} {out:?}");
+                let passed = out.rsplit("\x1b\\").next().unwrap();
+                assert_eq!(passed, expect, "{policy:?} {:?}", &text[..text.len().min(40)]);
+                assert!(!out.contains("52;c;eA") && !out.contains("21t"), "{policy:?} {out:?}");
             }
         }
     }
 
     #[test]
-    fn text_is_what_is_left() {
+    fn text_has_no_escapes() {
         let drawn = "\x1b[1mbold\x1b[0m\r\n\x1b]0;t\x07h\u{e4}\x07 10%\r20%\r\nend\x1b[";
-        assert_eq!(through(EscapePolicy::Text, drawn.as_bytes()), "bold\nh\u{e4} 10%\n20%\nend");
+        assert_eq!(filtered(EscapePolicy::Text, drawn.as_bytes()), "bold\nh\u{e4} 10%\n20%\nend");
     }
 
     #[test]
-    fn modes_are_put_back() {
-        let live = |text: &str| through(EscapePolicy::Live, text.as_bytes());
+    fn modes_are_reset_at_the_end() {
+        let live = |text: &str| filtered(EscapePolicy::Live, text.as_bytes());
         let set = "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[?1000;1006h\x1b=";
         assert_eq!(live(set), format!("{set}\x1b[?25h\x1b[?1000l\x1b[?1006l\x1b[?1049l\x1b[?2004l\x1b>\x1b[0m"));
         let undone = "\x1b[?1049h\x1b[?25l\x1b[?25h\x1b[?1049l";

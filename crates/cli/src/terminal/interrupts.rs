@@ -1,4 +1,4 @@
-//! Ctrl-C and Ctrl-\ while a task runs here, and who reads the terminal meanwhile.
+//! Ctrl-C and Ctrl-\ while a task runs in the foreground, and which part of the program reads the terminal.
 
 use crate::say;
 use countersign_client::Client;
@@ -13,18 +13,19 @@ use std::{
     time::Duration,
 };
 
-/// Somebody has pressed Ctrl-C, and what waits to be printed has not been cut short for it yet.
+/// The user pressed Ctrl-C, and the printer has not skipped its backlog yet.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Ctrl-\ was pressed; whoever reads the terminal next and meets the end of input lets go.
-static LETTING_GO: AtomicBool = AtomicBool::new(false);
-/// Somebody else reads the terminal: a question, or standard input that is passed on.
+/// The user pressed Ctrl-\: if the reader of the terminal meets the end of input now, it detaches.
+static DETACHING: AtomicBool = AtomicBool::new(false);
+/// How many other parts of the program read the terminal: a prompt, or standard input that goes to the task.
 static READERS: AtomicUsize = AtomicUsize::new(0);
 
-pub(crate) fn was_interrupted() -> bool {
+/// Whether Ctrl-C was pressed since the last call.
+pub(crate) fn take_interrupt() -> bool {
     INTERRUPTED.swap(false, Ordering::AcqRel)
 }
 
-/// Reads the terminal for something else than the detach keys, as long as it lives.
+/// Marks that the terminal is read for something other than the detach keys, until it is dropped.
 pub(crate) struct TerminalReader(TaskId);
 
 impl TerminalReader {
@@ -33,10 +34,10 @@ impl TerminalReader {
         Self(task)
     }
 
-    /// The end of input: was it the second of the detach keys? Then this is the end of us.
-    pub(crate) fn end_of_input(&self) {
-        if LETTING_GO.swap(false, Ordering::AcqRel) {
-            detached(self.0);
+    /// Handles the end of input. After Ctrl-\ it was Ctrl-D, the second detach key: the program exits.
+    pub(crate) fn handle_end_of_input(&self) {
+        if DETACHING.swap(false, Ordering::AcqRel) {
+            exit_detached(self.0);
         }
     }
 }
@@ -47,33 +48,34 @@ impl Drop for TerminalReader {
     }
 }
 
-fn detached(task: TaskId) -> ! {
-    say(&format!("\ncsn: detached; the task goes on: csn attach {task}"));
+fn exit_detached(task: TaskId) -> ! {
+    say(&format!("\ncsn: detached; the task keeps running. To attach again: csn attach {task}"));
     std::process::exit(0)
 }
 
-/// Ctrl-C interrupts the task; twice cancels it. Ctrl-\ Ctrl-D leaves it to run by itself; Ctrl-\ alone is SIGQUIT.
+/// Ctrl-C interrupts the task, a second Ctrl-C cancels it. Ctrl-\ Ctrl-D detaches and the task keeps running; Ctrl-\
+/// alone sends SIGQUIT.
 pub(crate) struct Interrupts {
-    /// The task that they are about, and how often it was interrupted.
-    about: Arc<Mutex<(TaskId, u32)>>,
+    /// The task that gets the signals, and how often it was interrupted.
+    target: Arc<Mutex<(TaskId, u32)>>,
 }
 
 impl Interrupts {
     pub(crate) fn begin(client: &Client, task: TaskId) -> anyhow::Result<Self> {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGQUIT])?;
         let client = client.clone();
-        let about = Arc::new(Mutex::new((task, 0)));
-        let now = Arc::clone(&about);
+        let target = Arc::new(Mutex::new((task, 0)));
+        let shared = Arc::clone(&target);
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 let (task, interrupted) = {
-                    let mut now = now.lock().expect("nothing panics while it holds this lock");
-                    let was = *now;
-                    now.1 += u32::from(signal == SIGINT);
-                    was
+                    let mut target = shared.lock().expect("nothing panics while it holds this lock");
+                    let before = *target;
+                    target.1 += u32::from(signal == SIGINT);
+                    before
                 };
-                if signal == SIGQUIT && let_go() {
-                    detached(task);
+                if signal == SIGQUIT && ctrl_d_follows() {
+                    exit_detached(task);
                 }
                 INTERRUPTED.store(signal == SIGINT, Ordering::Release);
                 let sent = match (signal, interrupted) {
@@ -88,27 +90,27 @@ impl Interrupts {
                 }
             }
         });
-        Ok(Self { about })
+        Ok(Self { target })
     }
 
-    /// From now on they are about another task.
-    pub(crate) fn go_to(&self, task: TaskId) {
-        *self.about.lock().expect("nothing panics while it holds this lock") = (task, 0);
+    /// Sends the signals to another task from now on.
+    pub(crate) fn retarget(&self, task: TaskId) {
+        *self.target.lock().expect("nothing panics while it holds this lock") = (task, 0);
     }
 }
 
-/// Whether Ctrl-D follows in a moment. On a terminal that reads lines it is the end of input.
-fn let_go() -> bool {
+/// Whether Ctrl-D follows within a second. On a terminal in line mode Ctrl-D is the end of input.
+fn ctrl_d_follows() -> bool {
     if READERS.load(Ordering::Acquire) > 0 {
-        // Whoever reads it will know, and has as long as the second key may take.
-        LETTING_GO.store(true, Ordering::Release);
+        // The other reader sees the end of input; it has as long as the second key may take.
+        DETACHING.store(true, Ordering::Release);
         std::thread::sleep(Duration::from_secs(1));
-        LETTING_GO.store(false, Ordering::Release);
+        DETACHING.store(false, Ordering::Release);
         return false;
     }
     let Ok(mut tty) = std::fs::OpenOptions::new().read(true).open("/dev/tty") else { return false };
-    let moment = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+    let timeout = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
     let mut fds = [rustix::event::PollFd::new(&tty, rustix::event::PollFlags::IN)];
-    let came = rustix::event::poll(&mut fds, Some(&moment)).is_ok_and(|n| n > 0);
-    came && io::Read::read(&mut tty, &mut [0; 64]).is_ok_and(|n| n == 0)
+    let ready = rustix::event::poll(&mut fds, Some(&timeout)).is_ok_and(|n| n > 0);
+    ready && io::Read::read(&mut tty, &mut [0; 64]).is_ok_and(|n| n == 0)
 }

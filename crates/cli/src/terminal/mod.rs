@@ -1,4 +1,4 @@
-//! The terminal that we run on: its keys, its modes, and what may be written to it.
+//! The terminal that `csn` runs on: its keys, its modes, and the filter for what is written to it.
 
 pub(crate) mod detach;
 pub(crate) mod escapes;

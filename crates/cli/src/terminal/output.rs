@@ -1,22 +1,22 @@
-//! What a task wrote, on our own two streams: made safe where they are a terminal.
+//! Prints the output of a task on standard output and standard error, filtered where they are a terminal.
 
 use super::{
     escapes::{EscapeFilter, EscapePolicy},
-    interrupts::was_interrupted,
+    interrupts::take_interrupt,
 };
 use crate::say;
 use countersign_client::{Client, ClientError};
 use countersign_model::{RefusalCode, StreamName, TaskId, TaskRefusal, TaskState};
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// How much is asked for at a time: less at a terminal, where somebody may want it to stop.
-const PIECE: u64 = 1024 * 1024;
-const TERMINAL_PIECE: u64 = 64 * 1024;
-/// Whoever interrupts a task has seen enough: of more than this that waits to be printed, the end is.
-const BACKLOG: u64 = 256 * 1024;
-const SEEN_OF_IT: u64 = 4096;
+/// How much is fetched in one call: less for a terminal, where the user may interrupt.
+const FETCH_BYTES: u64 = 1024 * 1024;
+const TERMINAL_FETCH_BYTES: u64 = 64 * 1024;
+/// After Ctrl-C a larger backlog than this is skipped, except for its end.
+const MAX_BACKLOG_BYTES: u64 = 256 * 1024;
+const BACKLOG_TAIL_BYTES: u64 = 4096;
 
-/// Our own two streams, made safe where they are a terminal.
+/// Standard output and standard error, with escapes filtered where they are a terminal.
 pub(crate) struct SafeOutput {
     out: Option<EscapeFilter>,
     err: Option<EscapeFilter>,
@@ -39,7 +39,7 @@ impl SafeOutput {
         }
     }
 
-    /// What was held back, and colours as they were.
+    /// Writes what the filters hold back and resets colours.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         for (stream, filter) in [(StreamName::Stdout, &mut self.out), (StreamName::Stderr, &mut self.err)] {
             if let Some(filter) = filter {
@@ -50,13 +50,13 @@ impl SafeOutput {
     }
 }
 
-/// Prints the streams of a task from where it stopped last.
+/// Prints the streams of a task; each call continues where the last one stopped.
 pub(crate) struct StreamPrinter {
     client: Client,
     task: TaskId,
     printed: [u64; 3],
     writers: SafeOutput,
-    /// What came before was not asked for.
+    /// Output before the first printed frame is skipped.
     pub(crate) skipping: bool,
 }
 
@@ -69,7 +69,7 @@ impl StreamPrinter {
         self.writers.finish()
     }
 
-    /// What a frame speaks of, and what lies before it and was not printed.
+    /// Prints the bytes of a frame, after those before it that were not printed yet.
     pub(crate) fn print_frame(&mut self, stream: StreamName, offset: u64, len: u64) -> anyhow::Result<()> {
         let at = &mut self.printed[stream as usize];
         if self.skipping {
@@ -82,7 +82,7 @@ impl StreamPrinter {
         self.printed[stream as usize] = offset;
     }
 
-    /// Bytes that came along with their frame.
+    /// Prints bytes that came with their frame.
     pub(crate) fn print_text(&mut self, stream: StreamName, offset: u64, text: &str) -> anyhow::Result<()> {
         if self.printed[stream as usize] == offset {
             self.printed[stream as usize] += text.len() as u64;
@@ -91,37 +91,37 @@ impl StreamPrinter {
         Ok(())
     }
 
-    /// On to where the task is now.
+    /// Skips a large backlog, so that an interrupted task seems to stop immediately.
     fn skip_backlog(&mut self) -> anyhow::Result<()> {
         let state = self.client.task(&self.task.to_string())?;
         for (stream, s) in &state.io.streams {
             let at = &mut self.printed[*stream as usize];
-            if s.bytes.saturating_sub(*at) > BACKLOG {
-                let skipped = s.bytes - SEEN_OF_IT - *at;
+            if s.bytes.saturating_sub(*at) > MAX_BACKLOG_BYTES {
+                let skipped = s.bytes - BACKLOG_TAIL_BYTES - *at;
                 *at += skipped;
-                say(&format!("\ncsn: {skipped} bytes of {stream} not shown: csn logs {}", self.task));
+                say(&format!("\ncsn: skipped {skipped} bytes of {stream}; to read them: csn logs {}", self.task));
             }
         }
         Ok(())
     }
 
-    /// Everything up to `end`, fetched.
+    /// Fetches and prints everything up to `end`.
     pub(crate) fn print(&mut self, stream: StreamName, end: u64) -> anyhow::Result<()> {
-        let piece = if self.writers.out.is_some() { TERMINAL_PIECE } else { PIECE };
+        let piece = if self.writers.out.is_some() { TERMINAL_FETCH_BYTES } else { FETCH_BYTES };
         while self.printed[stream as usize] < end {
-            if self.writers.out.is_some() && was_interrupted() {
+            if self.writers.out.is_some() && take_interrupt() {
                 self.skip_backlog()?;
                 continue;
             }
             let at = &mut self.printed[stream as usize];
             let bytes = match self.client.output(self.task, stream, *at, piece.min(end - *at)) {
                 Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::RangeNotSatisfiable => {
-                    // The output limit dropped what comes here; it goes on behind that.
+                    // The output limit dropped these bytes; the stream continues after them.
                     let state = self.client.task(&self.task.to_string())?;
-                    let Some(behind) = behind_gap(&state, stream, *at) else { return Err(without_task(refused)) };
+                    let Some(next) = end_of_gap(&state, stream, *at) else { return Err(without_task(refused)) };
                     self.writers.finish()?;
-                    say(&format!("csn: {} bytes of {stream} were not kept", behind - *at));
-                    *at = behind;
+                    say(&format!("csn: {} bytes of {stream} were not stored (output limit)", next - *at));
+                    *at = next;
                     continue;
                 }
                 bytes => bytes?,
@@ -140,8 +140,8 @@ fn without_task(refused: TaskRefusal) -> anyhow::Error {
     ClientError::from(TaskRefusal { task: None, ..refused }).into()
 }
 
-/// Where a stream goes on when `at` lies in what was dropped.
-fn behind_gap(state: &TaskState, stream: StreamName, at: u64) -> Option<u64> {
+/// Where a stream continues if `at` lies in the bytes that the output limit dropped.
+fn end_of_gap(state: &TaskState, stream: StreamName, at: u64) -> Option<u64> {
     let (limit, dropped) = (state.request.limits.output_bytes?, state.io.streams.get(&stream)?.dropped);
     (dropped > 0 && (limit..limit + dropped).contains(&at)).then_some(limit + dropped)
 }

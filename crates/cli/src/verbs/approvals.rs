@@ -1,16 +1,16 @@
-//! `approvals list|show|answer|watch`.
+//! `approvals list|show|answer|watch`: the requests that wait for a person.
 
 use crate::{
     UsageError,
     args::ApprovalsCommand,
     render::{
         card::{self, CardLimits},
-        text::{brief, cut},
+        text::{brief, count, cut},
     },
     target_home::reach,
     terminal::prompt::TerminalPrompt,
 };
-use countersign_client::{Client, ClientError, Event};
+use countersign_client::{Client, Event};
 use countersign_model::{Approval, ApprovalId, ApprovalState, AskerPresence, CardView, Choice, DisplaySafe};
 use countersign_store::clock;
 use std::{
@@ -21,6 +21,9 @@ use std::{
     time::Duration,
 };
 
+/// How often an open prompt is checked for an answer.
+const PROMPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
 pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<ExitCode> {
     let client = reach()?;
     let mut out = io::stdout().lock();
@@ -28,33 +31,33 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
         ApprovalsCommand::List { all, json } => {
             let (approvals, without) = client.approvals_and_more(all)?;
             for approval in &approvals {
-                match json {
-                    true => writeln!(out, "{}", serde_json::to_string(approval)?)?,
-                    false => line(&mut out, approval)?,
+                if json {
+                    writeln!(out, "{}", serde_json::to_string(approval)?)?;
+                } else {
+                    writeln!(out, "{}", approval_row(approval))?;
                 }
             }
             if approvals.is_empty() && !json {
-                crate::say("csn: nothing waits for an answer");
+                crate::say("csn: no approval is pending");
             }
             if without > 0 {
-                crate::say(&format!("csn: {without} more wait until some of these are answered"));
+                let more = count(without as u64, "more request");
+                crate::say(&format!("csn: {more} will be shown once some of these are answered"));
             }
         }
         ApprovalsCommand::Show { approval, json } => {
             let approval = client.approval(&approval)?;
-            match json {
-                true => writeln!(out, "{}", serde_json::to_string(&approval)?)?,
-                false => {
-                    let view = CardView::from_approval(&approval);
-                    write!(out, "{}", card::card(&view, CardLimits::WHOLE))?;
-                    match approval.state {
-                        ApprovalState::Waiting => {
-                            write!(out, "{}", card::choices(&view))?;
-                            writeln!(out, "csn approvals answer {} {}", approval.id, names(&approval))?;
-                        }
-                        _ => writeln!(out, "{}", state(&approval))?,
-                    }
-                }
+            if json {
+                writeln!(out, "{}", serde_json::to_string(&approval)?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let view = CardView::from_approval(&approval);
+            write!(out, "{}", card::card(&view, CardLimits::UNLIMITED))?;
+            if approval.state == ApprovalState::Waiting {
+                write!(out, "{}", card::choices(&view))?;
+                writeln!(out, "to answer: csn approvals answer {} {}", approval.id, choice_names(&approval))?;
+            } else {
+                writeln!(out, "{}", state_text(&approval))?;
             }
         }
         ApprovalsCommand::Answer { approval, choice, words, any_arguments } => {
@@ -71,94 +74,96 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-fn names(approval: &Approval) -> String {
+fn choice_names(approval: &Approval) -> String {
     approval.options.iter().map(|c| c.as_str()).collect::<Vec<_>>().join("|")
 }
 
-/// Shows every question as it comes and asks it here, one after another; without a terminal, or as JSON, only tells.
+/// Shows approvals as they arrive. At a terminal it asks them one after another; otherwise, or as JSON, it only lists them.
 fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
-    let asks = !json && io::stdin().is_terminal() && io::stdout().is_terminal();
+    let interactive = !json && io::stdin().is_terminal() && io::stdout().is_terminal();
     let (send, events) = mpsc::channel();
     let mut stream = client.approval_events();
     let follower = std::thread::spawn(move || {
         loop {
             let event = stream.next_event();
-            // A house that goes down and comes up again is waited for: each try waits a little longer.
+            // The stream reconnects by itself when the daemon restarts; each attempt waits a little longer.
             if send.send(event).is_err() {
                 return;
             }
         }
     });
-    let (mut waiting, mut asking): (VecDeque<ApprovalId>, Option<(ApprovalId, TerminalPrompt)>) =
-        (VecDeque::new(), None);
-    let mut told_down = false;
-    if asks {
-        crate::say("csn: questions come up here; Ctrl-C ends");
+    let mut waiting: VecDeque<ApprovalId> = VecDeque::new();
+    let mut prompt: Option<(ApprovalId, TerminalPrompt)> = None;
+    let mut reported_stop = false;
+    if interactive {
+        crate::say("csn: approvals are asked here as they arrive; press Ctrl-C to stop watching");
     }
     loop {
-        // A question that has been answered here makes room for the next.
-        let event = match asking.is_some() || !waiting.is_empty() {
-            true => events.recv_timeout(Duration::from_millis(100)).ok(),
-            false => Some(events.recv()?),
+        // While a prompt is open, look regularly whether it was answered and the next one can be asked.
+        let event = if prompt.is_some() || !waiting.is_empty() {
+            events.recv_timeout(PROMPT_POLL_INTERVAL).ok()
+        } else {
+            Some(events.recv()?)
         };
         match event {
             Some(Ok(Some(Event { value: approval, .. }))) => {
-                told_down = false;
+                reported_stop = false;
                 if json {
                     writeln!(io::stdout(), "{}", serde_json::to_string(&approval)?)?;
-                } else if !asks {
-                    line(&mut io::stdout().lock(), &approval)?;
+                } else if !interactive {
+                    writeln!(io::stdout(), "{}", approval_row(&approval))?;
                 }
-                let over = approval.state != ApprovalState::Waiting;
-                if over {
+                let asked = prompt.as_ref().is_some_and(|(id, _)| *id == approval.id);
+                if approval.state != ApprovalState::Waiting {
                     waiting.retain(|id| *id != approval.id);
-                    if asking.as_ref().is_some_and(|(id, _)| *id == approval.id) {
-                        let withdrawn = approval.state == ApprovalState::Withdrawn;
-                        asking.take().into_iter().for_each(|(_, a)| a.end(withdrawn));
+                    if asked && let Some((_, prompt)) = prompt.take() {
+                        prompt.close(approval.state == ApprovalState::Withdrawn);
                     }
-                } else if !waiting.contains(&approval.id) && asking.as_ref().is_none_or(|(id, _)| *id != approval.id) {
+                } else if !asked && !waiting.contains(&approval.id) {
                     waiting.push_back(approval.id);
                 }
             }
-            Some(Err(ClientError::Broken(_) | ClientError::NoHouse { .. })) => {
-                let told = std::mem::replace(&mut told_down, true);
-                if !told {
-                    crate::say("csn: the house is down; waiting for it");
-                }
-                let _ = (!told).then(reach);
+            Some(Err(e)) if e.is_daemon_gone() && reported_stop => {}
+            Some(Err(e)) if e.is_daemon_gone() => {
+                reported_stop = true;
+                crate::say("csn: the daemon has stopped; waiting until it runs again");
+                let _ = reach();
             }
             Some(Err(e)) => return Err(e.into()),
-            // This stream does not end by itself.
+            // The daemon never ends this stream; it ended with the client.
             Some(Ok(None)) => return Ok(ExitCode::SUCCESS),
             None => {}
         }
         if follower.is_finished() {
             return Ok(ExitCode::SUCCESS);
         }
-        if asking.as_ref().is_some_and(|(_, a)| a.over()) {
-            asking.take().into_iter().for_each(|(_, a)| a.end(false));
+        if prompt.as_ref().is_some_and(|(_, prompt)| prompt.is_finished())
+            && let Some((_, prompt)) = prompt.take()
+        {
+            prompt.close(false);
         }
-        if asks
-            && asking.is_none()
+        if interactive
+            && prompt.is_none()
             && let Some(next) = waiting.pop_front()
         {
-            asking = TerminalPrompt::begin(&client, next).map(|a| (next, a));
+            prompt = TerminalPrompt::begin(&client, next).map(|prompt| (next, prompt));
         }
-        if !asks {
+        if !interactive {
             waiting.clear();
         }
     }
 }
 
-fn line(out: &mut impl io::Write, approval: &Approval) -> io::Result<()> {
+fn approval_row(approval: &Approval) -> String {
     let age = brief(clock::now().since(approval.asked_at));
-    let what = cut(approval.display.as_str(), 60);
-    writeln!(out, "{}  {age:>6}  {}  {what}  in {}", approval.id, state(approval), cut(approval.cwd.as_str(), 60))
+    let command = cut(approval.display.as_str(), 60);
+    let directory = cut(approval.cwd.as_str(), 60);
+    format!("{}  {age:>6}  {}  {command}  in {directory}", approval.id, state_text(approval))
 }
 
-fn state(approval: &Approval) -> String {
+fn state_text(approval: &Approval) -> String {
     match &approval.state {
-        ApprovalState::Waiting if approval.asker == Some(AskerPresence::Gone) => "waiting (asker gone)".to_owned(),
+        ApprovalState::Waiting if approval.asker == Some(AskerPresence::Gone) => "waiting (requester gone)".to_owned(),
         ApprovalState::Waiting => "waiting".to_owned(),
         ApprovalState::Answered { choice, at, by, .. } => {
             let by = by.to_string();

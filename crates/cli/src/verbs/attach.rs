@@ -1,18 +1,22 @@
-//! `attach`, and the terminal side of `run --pty`: a task on this terminal, until it ends or is let go of.
+//! `attach`, and the terminal side of `run --pty`: shows a task on this terminal until it ends or the user detaches.
 //!
-//! One loop waits for the keyboard, for the house and for signals. When the house goes away it is reached again and the
-//! screen drawn anew; what was typed and not answered is sent again under the same numbers, so it arrives once.
+//! One loop waits for the keyboard, the daemon and signals. When the daemon goes away the loop reconnects and draws the
+//! screen again; typed bytes without an answer are sent again under the same numbers, so that they arrive once.
 
 mod display;
 mod outbox;
 
 use crate::{
     code, exit,
-    render::outcome::{OutcomeLine, closing, escaped, never_began},
+    render::{
+        card::waiting_line,
+        outcome::{OutcomeLine, closing_lines, escape_warning, never_began},
+        task::queue_line,
+    },
     say,
     target_home::reach,
     terminal::{
-        detach::{DetachWatch, TypedBytes, detach_keys},
+        detach::{DetachWatch, TypedBytes, parse_detach_keys},
         escapes::EscapePolicy,
         interrupts::Interrupts,
         prompt::TerminalPrompt,
@@ -22,8 +26,8 @@ use crate::{
 };
 use countersign_client::{AttachedEvent, Attachment, Client, ClientError};
 use countersign_model::{
-    Decision, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, Status, StreamName, TaskId, TaskRefusal,
-    TaskState, Text,
+    Choice, Decision, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, Status, StreamName, TaskId,
+    TaskRefusal, TaskState, Text,
     api::{AttachEvent, AttachQuery},
 };
 use countersign_store::clock;
@@ -45,10 +49,10 @@ pub(crate) struct AttachOptions<'a> {
 }
 
 pub(crate) fn attach(args: &AttachOptions<'_>) -> anyhow::Result<ExitCode> {
-    let detach = detach_keys(args.detach_keys)?;
+    let detach = parse_detach_keys(args.detach_keys)?;
     let client = reach()?;
     let state = client.task(args.task)?;
-    logs::kept(&state)?;
+    logs::ensure_output_stored(&state)?;
     if state.request.mode == Mode::Pipes && !state.settled() && !args.read_only {
         Interrupts::begin(&client, state.task_id)?;
     }
@@ -56,7 +60,7 @@ pub(crate) fn attach(args: &AttachOptions<'_>) -> anyhow::Result<ExitCode> {
     match session.run(None)? {
         AttachEnd::Detached => Ok(ExitCode::SUCCESS),
         AttachEnd::Ended(ended) => {
-            closing(state.task_id, &ended);
+            say(&closing_lines(state.task_id, &ended));
             Ok(code(ended.outcome.exit_code()))
         }
         AttachEnd::Signalled => Ok(ExitCode::from(exit::OURS)),
@@ -67,7 +71,7 @@ pub(crate) fn attach(args: &AttachOptions<'_>) -> anyhow::Result<ExitCode> {
 pub(crate) enum AttachEnd {
     Ended(OutcomeLine),
     Detached,
-    /// We were told to go.
+    /// A signal ended this program.
     Signalled,
 }
 
@@ -80,25 +84,26 @@ pub(crate) struct AttachSession {
     outbox: Outbox,
     position: StreamPosition,
     display: Display,
-    /// The size that the task's terminal has.
+    /// The current size of the task's terminal.
     size: Option<(u16, u16)>,
-    asking: Option<TerminalPrompt>,
-    /// Standard input is a terminal, which must not act on what is typed while it shows the task.
+    prompt: Option<TerminalPrompt>,
+    /// Standard input is a terminal. It goes into raw mode while it shows the task.
     keyboard: bool,
-    /// Standard input is passed on.
-    typing: bool,
-    account: AttachSummary,
+    /// Standard input goes to the task.
+    forwards_stdin: bool,
+    summary: AttachSummary,
 }
 
-/// How far the stream of the task was seen.
+/// How far the stream of the task was received.
 #[derive(Default)]
 struct StreamPosition {
-    /// The last record that has been seen, with its bytes; and the one whose bytes come next.
+    /// The last record that was received with its bytes.
     last_seq: Option<u64>,
-    of_bytes: Option<u64>,
+    /// The record whose bytes come next.
+    bytes_seq: Option<u64>,
 }
 
-/// What the closing lines will say.
+/// What the closing lines need.
 #[derive(Default)]
 struct AttachSummary {
     took: Option<Duration>,
@@ -110,9 +115,9 @@ impl AttachSession {
     pub(crate) fn new(client: Client, state: &TaskState, read_only: bool, detach: Vec<u8>) -> Self {
         let mode = state.request.mode;
         let keyboard = !state.settled() && io::stdin().is_terminal();
-        let typing = keyboard && !read_only;
-        // Where nothing is passed on, nobody takes the terminal's answers: they would be typed into a shell.
-        let rule = if typing { EscapePolicy::Live } else { EscapePolicy::Recording };
+        let forwards_stdin = keyboard && !read_only;
+        // If no input goes to the task, nothing reads the terminal's answers and they would be typed into the shell.
+        let policy = if forwards_stdin { EscapePolicy::Live } else { EscapePolicy::Recording };
         let draws = io::stdout().is_terminal() && mode == Mode::Pty;
         Self {
             client,
@@ -122,12 +127,12 @@ impl AttachSession {
             detach: DetachWatch::new(detach),
             outbox: Outbox::new(send::random_key()),
             position: StreamPosition::default(),
-            display: Display::new(draws.then_some(rule), StreamName::for_mode(mode)[0]),
+            display: Display::new(draws.then_some(policy), StreamName::for_mode(mode)[0]),
             size: None,
-            asking: None,
+            prompt: None,
             keyboard,
-            typing,
-            account: AttachSummary::default(),
+            forwards_stdin,
+            summary: AttachSummary::default(),
         }
     }
 
@@ -135,64 +140,64 @@ impl AttachSession {
         &self.client
     }
 
-    pub(crate) fn asking(mut self, asking: Option<TerminalPrompt>) -> Self {
-        self.asking = asking;
+    pub(crate) fn with_prompt(mut self, prompt: Option<TerminalPrompt>) -> Self {
+        self.prompt = prompt;
         self
     }
 
-    /// Passes on what is not a terminal, too: `run --pty --stdin`.
+    /// Sends standard input to the task even if it is not a terminal: `run --pty --stdin`.
     pub(crate) fn with_stdin(mut self) -> Self {
-        self.typing = true;
+        self.forwards_stdin = true;
         self
     }
 
-    /// Until the task has ended or is let go of. `after` begins with a record instead of the screen.
+    /// Runs until the task ends or the user detaches. With `after` it starts after that record instead of with the screen.
     pub(crate) fn run(&mut self, after: Option<u64>) -> anyhow::Result<AttachEnd> {
-        let signals = signals()?;
+        let signals = signal_pipe()?;
         let mut after = after;
         let ended = loop {
-            match self.connected(&signals, after) {
+            match self.run_connected(&signals, after) {
                 Ok(end) => break Ok(end),
                 Err(e) => match e.downcast_ref::<ClientError>() {
-                    // It is reached again, and the screen drawn anew.
-                    Some(ClientError::Broken(_) | ClientError::NoHouse { .. }) => {
+                    Some(error) if error.is_daemon_gone() => {
                         if let Err(e) = reach() {
-                            break Err(e.context(format!("the task goes on: csn attach {}", self.task)));
+                            let message = format!("the task keeps running; to attach again: csn attach {}", self.task);
+                            break Err(e.context(message));
                         }
-                        // Into a file goes everything once; a terminal is drawn anew.
+                        // A file gets every byte once; a terminal is drawn again.
                         after = self.position.last_seq.or(after).filter(|_| !self.display.draws());
                     }
                     _ => break Err(e),
                 },
             }
         };
-        self.let_go(&ended);
+        self.restore_terminal(&ended);
         ended
     }
 
-    /// The terminal as it was.
-    fn let_go(&mut self, end: &anyhow::Result<AttachEnd>) {
-        let was_raw = self.display.leave();
+    fn restore_terminal(&mut self, end: &anyhow::Result<AttachEnd>) {
+        let was_raw = self.display.restore();
         if matches!(end, Ok(AttachEnd::Detached)) {
             let new_line = if was_raw { "\n" } else { "" };
-            say(&format!("{new_line}csn: detached; the task goes on: csn attach {}", self.task));
+            say(&format!("{new_line}csn: detached; the task keeps running. To attach again: csn attach {}", self.task));
         }
     }
 
-    fn connected(&mut self, signals: &UnixStream, after: Option<u64>) -> anyhow::Result<AttachEnd> {
+    /// Runs on one connection, until the attachment ends or the connection breaks.
+    fn run_connected(&mut self, signals: &UnixStream, after: Option<u64>) -> anyhow::Result<AttachEnd> {
         let options = AttachQuery {
             read_only: self.read_only,
-            // Into a file or a pipe goes everything.
+            // A file or a pipe gets every byte.
             skip: self.display.draws(),
             after,
             key: Some(self.outbox.key().to_owned()),
-            from: self.outbox.first(),
+            from: self.outbox.first_number(),
         };
         let mut daemon = self.client.attach(self.task, &options)?;
-        self.outbox.send_again(&mut daemon)?;
+        self.outbox.resend(&mut daemon)?;
         loop {
-            while let Some(came) = daemon.next_message()? {
-                if let Some(end) = self.take(&mut daemon, came)? {
+            while let Some(event) = daemon.next_message()? {
+                if let Some(end) = self.handle_event(&mut daemon, event)? {
                     return Ok(end);
                 }
             }
@@ -205,20 +210,20 @@ impl AttachSession {
         }
     }
 
-    /// Waits for whatever comes first, and deals with all but what the house says.
+    /// Waits for the daemon, the keyboard or a signal, and handles all but messages of the daemon.
     fn wait(&mut self, daemon: &mut Attachment, signals: &UnixStream) -> anyhow::Result<Option<AttachEnd>> {
         let stdin = io::stdin();
         let mut out = PollFlags::IN;
         out.set(PollFlags::OUT, daemon.wants_to_write());
-        // Before the task runs, what is typed is an answer to a question or nothing.
-        let looking = self.display.is_raw();
-        let typing = looking || self.typing && (self.mode == Mode::Pipes || !stdin.is_terminal());
-        let (typed, told, signalled) = {
+        // Before the task runs, the prompt alone reads the keyboard.
+        let reads_stdin =
+            self.display.is_raw() || self.forwards_stdin && (self.mode == Mode::Pipes || !stdin.is_terminal());
+        let (stdin_ready, daemon_ready, signalled) = {
             let mut fds = vec![PollFd::new(&*daemon, out), PollFd::new(signals, PollFlags::IN)];
-            if typing && self.outbox.has_room() && self.asking.is_none() {
+            if reads_stdin && self.outbox.has_room() && self.prompt.is_none() {
                 fds.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
             }
-            let timeout = self.detach.patience(clock::steady()).and_then(|t| Timespec::try_from(t).ok());
+            let timeout = self.detach.remaining_wait(clock::steady()).and_then(|t| Timespec::try_from(t).ok());
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(io::Error::from(e).into()),
@@ -226,51 +231,51 @@ impl AttachSession {
             let ready = |n: usize| fds.get(n).is_some_and(|fd| !fd.revents().is_empty());
             (ready(2), ready(0), ready(1))
         };
-        if told && daemon.wants_to_write() {
+        if daemon_ready && daemon.wants_to_write() {
             daemon.flush()?;
         }
-        if signalled && self.signalled(daemon, signals)? {
+        if signalled && self.handle_signals(daemon, signals)? {
             return Ok(Some(AttachEnd::Signalled));
         }
-        if typed {
+        if stdin_ready {
             let mut buf = [0; 4096];
             let n = rustix::io::read(stdin.as_fd(), &mut buf).unwrap_or(0);
             if n == 0 {
-                return self.end_of_input(daemon, stdin.is_terminal());
+                return self.handle_end_of_input(daemon, stdin.is_terminal());
             }
-            if self.typed(daemon, &buf[..n])? {
+            if self.handle_typed(daemon, &buf[..n])? {
                 return Ok(Some(AttachEnd::Detached));
             }
-        } else if let Some(held) = self.detach.overdue(clock::steady()).filter(|_| !self.read_only) {
+        } else if let Some(held) = self.detach.take_overdue(clock::steady()).filter(|_| !self.read_only) {
             self.outbox.send(daemon, OutboxMessage::Typed(held))?;
         }
         Ok(None)
     }
 
-    fn end_of_input(&mut self, daemon: &mut Attachment, terminal: bool) -> anyhow::Result<Option<AttachEnd>> {
-        self.typing = false;
+    fn handle_end_of_input(&mut self, daemon: &mut Attachment, terminal: bool) -> anyhow::Result<Option<AttachEnd>> {
+        self.forwards_stdin = false;
         if terminal && self.display.is_raw() {
-            // The terminal is gone, and with it whoever sat there.
+            // The terminal was closed.
             return Ok(Some(AttachEnd::Detached));
         }
         self.outbox.send(daemon, OutboxMessage::End)?;
         Ok(None)
     }
 
-    /// Whether we were told to go.
-    fn signalled(&mut self, daemon: &mut Attachment, mut signals: &UnixStream) -> anyhow::Result<bool> {
+    /// Handles a change of size; returns whether a signal asks this program to end.
+    fn handle_signals(&mut self, daemon: &mut Attachment, mut signals: &UnixStream) -> anyhow::Result<bool> {
         let mut buf = [0; 64];
         let n = signals.read(&mut buf).unwrap_or(0);
         if buf[..n].contains(&b'e') {
             return Ok(true);
         }
-        self.tell_size(daemon)?;
+        self.send_size(daemon)?;
         Ok(false)
     }
 
-    /// Bytes from the keyboard. Whether they were the detach keys.
-    fn typed(&mut self, daemon: &mut Attachment, bytes: &[u8]) -> anyhow::Result<bool> {
-        // Who only looks on can only leave, also as one leaves anything else.
+    /// Sends typed bytes to the task; returns whether they were the detach keys.
+    fn handle_typed(&mut self, daemon: &mut Attachment, bytes: &[u8]) -> anyhow::Result<bool> {
+        // Ctrl-C, too, leaves a read-only attachment: nothing typed reaches the task.
         if self.read_only && bytes.contains(&3) {
             return Ok(true);
         }
@@ -281,7 +286,7 @@ impl AttachSession {
         Ok(detach)
     }
 
-    fn tell_size(&mut self, daemon: &mut Attachment) -> anyhow::Result<()> {
+    fn send_size(&mut self, daemon: &mut Attachment) -> anyhow::Result<()> {
         let Some(size) = size().filter(|size| self.size != Some(*size)) else { return Ok(()) };
         if self.mode == Mode::Pty && !self.read_only && self.display.is_raw() {
             self.size = Some(size);
@@ -290,23 +295,23 @@ impl AttachSession {
         Ok(())
     }
 
-    fn take(&mut self, daemon: &mut Attachment, came: AttachedEvent) -> anyhow::Result<Option<AttachEnd>> {
-        match came {
+    fn handle_event(&mut self, daemon: &mut Attachment, event: AttachedEvent) -> anyhow::Result<Option<AttachEnd>> {
+        match event {
             AttachedEvent::Bytes(bytes) => {
-                self.position.last_seq = self.position.of_bytes.take().or(self.position.last_seq);
+                self.position.last_seq = self.position.bytes_seq.take().or(self.position.last_seq);
                 self.display.show(&bytes)?;
                 Ok(None)
             }
-            AttachedEvent::Record(record) => self.record(daemon, record.record),
-            AttachedEvent::Word(word) => self.word(daemon, *word),
+            AttachedEvent::Record(record) => self.handle_record(daemon, record.record),
+            AttachedEvent::Word(word) => self.handle_word(daemon, *word),
         }
     }
 
-    fn word(&mut self, daemon: &mut Attachment, word: AttachEvent) -> anyhow::Result<Option<AttachEnd>> {
+    fn handle_word(&mut self, daemon: &mut Attachment, word: AttachEvent) -> anyhow::Result<Option<AttachEnd>> {
         match word {
             AttachEvent::Begin { task, screen, .. } => return self.begin(daemon, *task, screen.is_some()),
-            AttachEvent::Applied { n, .. } => self.outbox.answered(n),
-            AttachEvent::Refused { n: Some(n), refusal } => self.refused(n, &refusal),
+            AttachEvent::Applied { n, .. } => self.outbox.mark_answered(n),
+            AttachEvent::Refused { n: Some(n), refusal } => self.handle_refusal(n, &refusal),
             AttachEvent::Refused { n: None, refusal } => {
                 return Err(ClientError::from(TaskRefusal::from(refusal).of_task(self.task)).into());
             }
@@ -316,35 +321,35 @@ impl AttachSession {
         Ok(None)
     }
 
-    fn refused(&mut self, n: u64, refusal: &Refusal) {
-        self.outbox.answered(n);
-        // A task that has no input is not asked again; one that is over says so by itself.
+    fn handle_refusal(&mut self, n: u64, refusal: &Refusal) {
+        self.outbox.mark_answered(n);
+        // A task without input gets no more of it; the end of a task is reported anyway.
         if refusal.code == RefusalCode::WrongMode {
-            self.typing = false;
+            self.forwards_stdin = false;
         } else if !matches!(refusal.code, RefusalCode::TaskOver | RefusalCode::Forbidden) {
             say(&format!("csn: {}\r", refusal.message));
         }
     }
 
-    /// The house says what there is.
+    /// The daemon's first message: the state of the task.
     fn begin(&mut self, daemon: &mut Attachment, state: TaskState, draws: bool) -> anyhow::Result<Option<AttachEnd>> {
         if draws {
             self.display.make_room(size().map_or(24, |(rows, _)| usize::from(rows)))?;
         }
         self.size = state.io.terminal.map(|t| (t.rows, t.cols));
         match (state.status, state.position(), state.approval_id()) {
-            (Status::Running, ..) => self.started(daemon)?,
-            (Status::Queued, Some(position), _) => say(&format!("csn: waiting for a slot, {position}. in line")),
-            (Status::Queued, None, Some(approval)) if self.asking.is_none() => {
-                say(&format!("csn: waiting for approval {approval}: csn approvals answer {approval} once"));
+            (Status::Running, ..) => self.start_display(daemon)?,
+            (Status::Queued, Some(position), _) => say(&queue_line(position)),
+            (Status::Queued, None, Some(approval)) if self.prompt.is_none() => {
+                say(&waiting_line(approval, Choice::Once));
             }
             _ => {}
         }
         if let Some(outcome) = state.outcome() {
-            // The screen follows; it is the last thing that the house sends.
+            // The screen follows; it is the last thing that the daemon sends.
             while !daemon.is_over() {
                 match daemon.next_message()? {
-                    Some(bytes @ AttachedEvent::Bytes(_)) => drop(self.take(daemon, bytes)?),
+                    Some(bytes @ AttachedEvent::Bytes(_)) => drop(self.handle_event(daemon, bytes)?),
                     Some(AttachedEvent::Word(word)) => {
                         if let AttachEvent::Tail { stream, .. } = *word {
                             self.display.stream = stream;
@@ -367,39 +372,39 @@ impl AttachSession {
         Ok(None)
     }
 
-    /// The task runs: from now on the keyboard is its own.
-    fn started(&mut self, daemon: &mut Attachment) -> anyhow::Result<()> {
+    /// The task runs: from now on the keyboard belongs to it.
+    fn start_display(&mut self, daemon: &mut Attachment) -> anyhow::Result<()> {
         if self.mode == Mode::Pty && self.keyboard {
             self.display.make_raw()?;
         }
-        self.tell_size(daemon)
+        self.send_size(daemon)
     }
 
-    fn record(&mut self, daemon: &mut Attachment, record: Record) -> anyhow::Result<Option<AttachEnd>> {
+    fn handle_record(&mut self, daemon: &mut Attachment, record: Record) -> anyhow::Result<Option<AttachEnd>> {
         match record.what {
-            // Seen once its bytes have come.
-            RecordContent::Frame(Frame::Output { .. }) => self.position.of_bytes = Some(record.seq),
+            // Received once its bytes have come.
+            RecordContent::Frame(Frame::Output { .. }) => self.position.bytes_seq = Some(record.seq),
             _ => self.position.last_seq = Some(record.seq),
         }
         match record.what {
             RecordContent::Frame(Frame::Output { stream, .. }) => self.display.stream = stream,
             RecordContent::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
-            RecordContent::Frame(Frame::WallMet { note }) => self.account.notes.push(note.as_str().to_owned()),
+            RecordContent::Frame(Frame::WallMet { note }) => self.summary.notes.push(note.as_str().to_owned()),
             RecordContent::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
-                self.account.notes.push(escaped(&path, change))
+                self.summary.notes.push(escape_warning(&path, change))
             }
             RecordContent::Frame(Frame::Exited { duration_us, .. }) => {
-                self.account.took = Some(Duration::from_micros(duration_us));
+                self.summary.took = Some(Duration::from_micros(duration_us));
             }
-            RecordContent::Decision(Decision::PermissionGranted { .. }) => self.asked(false),
-            RecordContent::Decision(Decision::Withdrawn { .. }) => self.asked(true),
+            RecordContent::Decision(Decision::PermissionGranted { .. }) => self.close_prompt(false),
+            RecordContent::Decision(Decision::Withdrawn { .. }) => self.close_prompt(true),
             RecordContent::Decision(Decision::PermissionDenied { words, .. }) => {
-                self.account.words = words;
-                self.asked(false);
+                self.summary.words = words;
+                self.close_prompt(false);
             }
-            RecordContent::Decision(Decision::Launched { .. }) => self.started(daemon)?,
+            RecordContent::Decision(Decision::Launched { .. }) => self.start_display(daemon)?,
             RecordContent::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
-                let AttachSummary { took, words, notes } = std::mem::take(&mut self.account);
+                let AttachSummary { took, words, notes } = std::mem::take(&mut self.summary);
                 let never_began = never_began(&outcome, journal_head, recovered);
                 return Ok(Some(AttachEnd::Ended(OutcomeLine { outcome, took, words, notes, never_began })));
             }
@@ -408,20 +413,20 @@ impl AttachSession {
         Ok(None)
     }
 
-    fn asked(&mut self, withdrawn: bool) {
-        if let Some(asking) = self.asking.take() {
-            asking.end(withdrawn);
+    fn close_prompt(&mut self, withdrawn: bool) {
+        if let Some(prompt) = self.prompt.take() {
+            prompt.close(withdrawn);
         }
     }
 }
 
-/// A byte for each signal: `w` for another size, `e` for the end.
-fn signals() -> anyhow::Result<UnixStream> {
+/// A stream that gets one byte per signal: `w` for a change of size, `e` for the end of the program.
+fn signal_pipe() -> anyhow::Result<UnixStream> {
     let (read, mut write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
-    let mut told = signal_hook::iterator::Signals::new([SIGWINCH, SIGTERM, SIGHUP])?;
+    let mut received = signal_hook::iterator::Signals::new([SIGWINCH, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
-        for signal in told.forever() {
+        for signal in received.forever() {
             if write.write_all(if signal == SIGWINCH { b"w" } else { b"e" }).is_err() {
                 return;
             }

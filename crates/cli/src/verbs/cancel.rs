@@ -1,4 +1,4 @@
-//! `cancel`: stops a task, or withdraws one that waits.
+//! `cancel`: stops a running task, or withdraws one that waits.
 
 use crate::target_home::reach;
 use std::process::ExitCode;

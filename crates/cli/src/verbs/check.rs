@@ -1,6 +1,6 @@
-//! `csn check`: the gate, in this process. No daemon, no home, nothing is run.
+//! `csn check`: tells what the gate would decide, computed in this process. It needs no daemon and runs nothing.
 
-use crate::{UsageError, args::CheckArgs, exit};
+use crate::{UsageError, args::CheckArgs, exit, render::text::count};
 use anyhow::Context as _;
 use countersign_model::{
     Assessment, Audience, Confinement, Coverage, Directory, DisplaySafe, Facts, Grant, GrantSandbox, Grants, Kernel,
@@ -15,10 +15,10 @@ use std::{
     process::ExitCode,
 };
 
-/// The exit code of a refusal, as a shell knows it.
-const REFUSED: u8 = 77;
+/// The exit code for a command that would be denied (EX_NOPERM).
+const DENIED: u8 = 77;
 
-/// What the answer depends on beside the command.
+/// What the verdict depends on, other than the command.
 struct CheckSettings {
     home: String,
     protected: Vec<String>,
@@ -29,7 +29,7 @@ struct CheckSettings {
 impl CheckSettings {
     fn load(without_config: bool) -> anyhow::Result<Self> {
         let config = if without_config { Config::default() } else { Config::load()? };
-        let rules = rules_of(&config)?;
+        let rules = load_rules(&config)?;
         let mut protected: Vec<String> =
             Home::locate().ok().and_then(|h| h.path().to_str().map(str::to_owned)).into_iter().collect();
         if Home::door_of_others().is_some() {
@@ -41,13 +41,14 @@ impl CheckSettings {
     }
 }
 
-pub(crate) fn rules_of(config: &Config) -> anyhow::Result<CheckedRules> {
+/// Checks the rules of config.toml.
+pub(crate) fn load_rules(config: &Config) -> anyhow::Result<CheckedRules> {
     let [rules, denies] = config.rules();
     Ok(CheckedRules::new(rules, denies)
         .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?)
 }
 
-/// One question. What else stands in its line is the asker's own.
+/// One line of a batch. Other members of the line are ignored.
 #[derive(Deserialize)]
 struct CheckQuestion {
     #[serde(default)]
@@ -62,16 +63,16 @@ struct CheckQuestion {
     audience: Option<String>,
     #[serde(default)]
     profile: Option<Profile>,
-    #[serde(default = "yes")]
+    #[serde(default = "default_attended")]
     attended: bool,
 }
 
-fn yes() -> bool {
+fn default_attended() -> bool {
     true
 }
 
-/// What is unknown is a stranger.
-fn audience(name: Option<&str>) -> Audience {
+/// An unknown audience counts as public, the strictest one.
+fn parse_audience(name: Option<&str>) -> Audience {
     match name {
         None | Some("personal") => Audience::Personal,
         Some("team") => Audience::Team,
@@ -80,20 +81,22 @@ fn audience(name: Option<&str>) -> Audience {
 }
 
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let basis = CheckSettings::load(args.no_config)?;
+    let settings = CheckSettings::load(args.no_config)?;
     if args.batch {
-        return batch(args, &basis);
+        return check_batch(args, &settings);
     }
     let command = match (&args.text[..], &args.argv[..]) {
-        ([], []) => return Err(UsageError("say which command: csn check 'git status'".to_owned()).into()),
+        ([], []) => return Err(UsageError("name a command: csn check 'git status'".to_owned()).into()),
         (text, []) => text.join(" "),
         (_, argv) => argv.join(" "),
     };
     let cwd = match &args.cwd {
         Some(cwd) => std::path::absolute(cwd).context("--cwd")?,
-        None => std::env::current_dir().context("where this runs")?,
+        None => {
+            std::env::current_dir().context("the current directory no longer exists: name another with --cwd DIR")?
+        }
     };
-    let cwd = cwd.to_str().context("the working directory is not text")?.to_owned();
+    let cwd = cwd.to_str().context("the name of the working directory is not UTF-8; use another directory")?.to_owned();
     let mut grants = Vec::new();
     for text in &args.grant {
         let label: Label = text.parse().map_err(|e| UsageError(format!("--grant: {e}")))?;
@@ -105,105 +108,108 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let repository = world::repository(&cwd);
     let here = repository.clone().unwrap_or_else(|| cwd.clone());
     let mut roots = args.root.clone();
-    if roots.is_empty() && countersign_policy::can_be_root(&here, &basis.home, &basis.protected, repository.is_some()) {
+    if roots.is_empty()
+        && countersign_policy::can_be_root(&here, &settings.home, &settings.protected, repository.is_some())
+    {
         roots.push(here);
     }
-    roots.extend(basis.config.roots.iter().cloned());
+    roots.extend(settings.config.roots.iter().cloned());
     let environment = |name: &str| std::env::var_os(name).is_some();
-    let surroundings = ParseContext { cwd: &cwd, home: &basis.home, environment: &environment };
+    let parse_context = ParseContext { cwd: &cwd, home: &settings.home, environment: &environment };
     let plan = match &args.argv[..] {
-        [] => countersign_policy::read_text(&command, &surroundings),
-        argv => countersign_policy::read_argv(argv, &surroundings),
+        [] => countersign_policy::read_text(&command, &parse_context),
+        argv => countersign_policy::read_argv(argv, &parse_context),
     };
     let mut facts = Facts::none(&cwd);
-    let sight = world::LookupLimits { below: None, path: std::env::var("PATH").ok() };
-    world::look_up_facts(&countersign_policy::needs(&plan), &sight, &mut facts);
+    let limits = world::LookupLimits { below: None, path: std::env::var("PATH").ok() };
+    world::look_up_facts(&countersign_policy::needs(&plan), &limits, &mut facts);
     let context = JudgeContext {
-        profile: args.profile.map_or(basis.config.profile, Into::into),
+        profile: args.profile.map_or(settings.config.profile, Into::into),
         attended: !args.unattended,
-        protected: basis.protected.clone(),
-        read_all: basis.config.audience.personal.read == UnaskedReads::All,
-        kernel: basis.config.confine.kernel(Kernel::FULL),
-        granted: basis.config.confine.granted,
+        protected: settings.protected.clone(),
+        read_all: settings.config.audience.personal.read == UnaskedReads::All,
+        kernel: settings.config.confine.kernel(Kernel::FULL),
+        granted: settings.config.confine.granted,
         wanted: args.confinement.map(Into::into),
         wanted_network: args.network.map(Into::into),
-        network: basis.config.confine.network,
-        ..JudgeContext::personal(&basis.home, roots)
+        network: settings.config.confine.network,
+        ..JudgeContext::personal(&settings.home, roots)
     };
-    let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);
+    let assessment = countersign_policy::judge(&plan, &facts, &context, &settings.rules, &grants);
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", answer(&Value::Null, &plan, &assessment))?;
+        writeln!(out, "{}", answer_json(&Value::Null, &plan, &assessment))?;
     } else {
         let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        tell(&mut out, &command, &plan, &assessment, &context, Palette(colour))?;
+        print_assessment(&mut out, &command, &plan, &assessment, &context, Palette(colour))?;
     }
     Ok(ExitCode::from(match assessment.verdict {
         Verdict::Allow { .. } => 0,
         Verdict::Ask { .. } => exit::PENDING,
-        Verdict::Deny(_) => REFUSED,
+        Verdict::Deny(_) => DENIED,
     }))
 }
 
-/// Many questions: one JSON object a line in, one out. A line that is none gets an answer that says so.
-fn batch(args: &CheckArgs, basis: &CheckSettings) -> anyhow::Result<ExitCode> {
+/// Checks many commands: reads one JSON object per line and prints one answer per line. An invalid line gets an answer
+/// with an error.
+fn check_batch(args: &CheckArgs, settings: &CheckSettings) -> anyhow::Result<ExitCode> {
     let input: Box<dyn std::io::BufRead> = match &args.text[..] {
         [] => Box::new(std::io::stdin().lock()),
         [file] => Box::new(std::io::BufReader::new(
             std::fs::File::open(file).with_context(|| format!("cannot read {}", DisplaySafe::new(file)))?,
         )),
-        _ => return Err(UsageError("--batch takes one file".to_owned()).into()),
+        _ => return Err(UsageError("--batch reads one file, or standard input without one".to_owned()).into()),
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let mut wrong = 0;
+    let mut invalid = 0;
     for (n, line) in input.split(b'\n').enumerate() {
-        let line = line.context("reading questions")?;
+        let line = line.context("the batch cannot be read")?;
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         match serde_json::from_slice::<CheckQuestion>(&line) {
-            Ok(question) if question.cwd.starts_with('/') => writeln!(out, "{}", respond(&question, basis))?,
+            Ok(question) if question.cwd.starts_with('/') => writeln!(out, "{}", check_question(&question, settings))?,
             Ok(question) => {
-                wrong += 1;
+                invalid += 1;
                 let message = format!("line {}: `cwd` must be an absolute path", n + 1);
                 writeln!(out, "{}", json!({"id": question.id, "error": message}))?;
             }
             Err(e) => {
-                wrong += 1;
+                invalid += 1;
                 writeln!(out, "{}", json!({"id": null, "error": format!("line {}: {e}", n + 1)}))?;
             }
         }
     }
     out.flush()?;
-    Ok(ExitCode::from(if wrong == 0 { 0 } else { exit::USAGE }))
+    Ok(ExitCode::from(if invalid == 0 { 0 } else { exit::USAGE }))
 }
 
-fn respond(question: &CheckQuestion, basis: &CheckSettings) -> Value {
-    let surroundings = ParseContext { cwd: &question.cwd, home: &basis.home, environment: &|_| false };
-    let plan = countersign_policy::read_text(&question.command, &surroundings);
+fn check_question(question: &CheckQuestion, settings: &CheckSettings) -> Value {
+    let parse_context = ParseContext { cwd: &question.cwd, home: &settings.home, environment: &|_| false };
+    let plan = countersign_policy::read_text(&question.command, &parse_context);
     let mut facts = Facts::none(&question.cwd);
-    // Only below where the question is about, so that answers do not depend on this machine.
+    // Facts come only from below the named directories, so that the answers do not depend on this machine.
     let mut below = question.roots.clone();
     below.push(question.cwd.clone());
     let needs = countersign_policy::needs(&plan);
     world::look_up_facts(&needs, &world::LookupLimits { below: Some(below), path: None }, &mut facts);
-    // What does not exist is judged by its letters, unless a link leads to where it would be.
+    // A path that does not exist is judged by its text, unless a symbolic link leads to its place.
     facts.paths.retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean(path));
     let context = JudgeContext {
-        profile: question.profile.unwrap_or(basis.config.profile),
-        audience: audience(question.audience.as_deref()),
+        profile: question.profile.unwrap_or(settings.config.profile),
+        audience: parse_audience(question.audience.as_deref()),
         attended: question.attended,
-        protected: basis.protected.clone(),
-        read_all: basis.config.audience.personal.read == UnaskedReads::All,
-        ..JudgeContext::personal(&basis.home, question.roots.clone())
+        protected: settings.protected.clone(),
+        read_all: settings.config.audience.personal.read == UnaskedReads::All,
+        ..JudgeContext::personal(&settings.home, question.roots.clone())
     };
     let narrow = |g: &Grant| Grant { sandbox: GrantSandbox::Narrow, ..g.clone() };
     let grants = Grants::from_grants(question.grants.iter().map(narrow).collect());
-    let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);
-    answer(&question.id, &plan, &assessment)
+    let assessment = countersign_policy::judge(&plan, &facts, &context, &settings.rules, &grants);
+    answer_json(&question.id, &plan, &assessment)
 }
 
-fn covered_by(coverage: &Coverage) -> Value {
+fn coverage_json(coverage: &Coverage) -> Value {
     match coverage {
         Coverage::SideEffect => json!("side_effect"),
         Coverage::Phrase(name) => json!(format!("phrase:{name}")),
@@ -214,8 +220,8 @@ fn covered_by(coverage: &Coverage) -> Value {
     }
 }
 
-/// The occurrences that stand for themselves.
-fn own<'a>(
+/// The occurrences that are not shadows of others.
+fn primary_occurrences<'a>(
     plan: &'a Plan,
     assessment: &'a Assessment,
 ) -> impl Iterator<Item = (usize, &'a Occurrence, &'a Coverage, &'a [String])> {
@@ -223,8 +229,8 @@ fn own<'a>(
     rows.filter(|(_, ((o, _), _))| !o.shadow).map(|(n, ((o, c), d))| (n, o, c, d.as_slice()))
 }
 
-fn answer(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
-    let occurrences: Vec<Value> = own(plan, assessment)
+fn answer_json(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
+    let occurrences: Vec<Value> = primary_occurrences(plan, assessment)
         .map(|(_, occurrence, coverage, directories)| {
             let scopes: Vec<&str> = occurrence.scopes.iter().map(|s| s.path.as_str()).collect();
             let why = match coverage {
@@ -235,7 +241,7 @@ fn answer(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
                 "verb": occurrence.verb,
                 "directory": directories.first(),
                 "scopes": scopes,
-                "covered_by": covered_by(coverage),
+                "covered_by": coverage_json(coverage),
                 "opaque": occurrence.opaque,
                 "why": why,
             })
@@ -254,13 +260,13 @@ fn answer(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
     })
 }
 
-/// Why, in one line.
+/// The reason for the verdict, in one line.
 fn reason(plan: &Plan, assessment: &Assessment) -> String {
     match &assessment.verdict {
         Verdict::Allow { rule } => match *rule {
-            "read_only" => "everything in it only reads, inside the roots".to_owned(),
-            "grant" | "rule" => "everything in it only reads, or is granted".to_owned(),
-            "profile.full_auto" => "the profile lets it run, held to its workspace".to_owned(),
+            "read_only" => "every command is a known read-only command inside the workspace roots".to_owned(),
+            "grant" | "rule" => "every command is a known read-only command, or a grant or rule covers it".to_owned(),
+            "profile.full_auto" => "the profile allows it, sandboxed (workspace)".to_owned(),
             other => other.to_owned(),
         },
         Verdict::Deny(refusal) => refusal.message.clone(),
@@ -268,7 +274,7 @@ fn reason(plan: &Plan, assessment: &Assessment) -> String {
             let first = uncovered.first().and_then(|n| Some((plan.occurrences.get(*n)?, assessment.coverage.get(*n)?)));
             match first {
                 Some((occurrence, Coverage::None { why, .. })) => format!("{}: {why}", occurrence.verb),
-                _ => "nothing covers it".to_owned(),
+                _ => "no grant or rule covers it".to_owned(),
             }
         }
     }
@@ -278,11 +284,11 @@ fn reason(plan: &Plan, assessment: &Assessment) -> String {
 struct Palette(bool);
 
 impl Palette {
-    fn on(self, code: &str, text: &str) -> String {
+    fn paint(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn colour(word: &str) -> &'static str {
+    fn colour_code(word: &str) -> &'static str {
         match word {
             "allow" => "32",
             "ask" => "33",
@@ -291,24 +297,29 @@ impl Palette {
     }
 
     fn verdict(self, word: &str) -> String {
-        self.on(Self::colour(word), word)
+        self.paint(Self::colour_code(word), word)
     }
 }
 
-fn tell(
+fn print_assessment(
     out: &mut impl std::io::Write,
     command: &str,
     plan: &Plan,
     assessment: &Assessment,
     context: &JudgeContext<'_>,
-    paint: Palette,
+    palette: Palette,
 ) -> std::io::Result<()> {
-    writeln!(out, "{}", spans(command, plan, assessment, paint))?;
+    writeln!(out, "{}", colour_command(command, plan, assessment, palette))?;
     if let Some(c) = countersign_policy::invisible(command) {
-        writeln!(out, "  it holds U+{:04X}, which cannot be seen: {}", c as u32, DisplaySafe::bounded(command, 300))?;
+        writeln!(
+            out,
+            "  it contains the invisible character U+{:04X}: {}",
+            c as u32,
+            DisplaySafe::bounded(command, 300)
+        )?;
     }
     writeln!(out)?;
-    for (n, occurrence, coverage, directories) in own(plan, assessment) {
+    for (n, occurrence, coverage, directories) in primary_occurrences(plan, assessment) {
         let denied = assessment.culprit == Some(n);
         let word = match (denied, coverage.holds()) {
             (true, _) => "deny",
@@ -316,20 +327,22 @@ fn tell(
             (false, false) => "ask",
         };
         let place = match (directories, &occurrence.directory) {
-            ([], Directory::Unknown) => " (where is not known)".to_owned(),
+            ([], Directory::Unknown) => " (directory unknown)".to_owned(),
             ([], Directory::Known(_)) => String::new(),
             ([one], _) => format!(" in {}", DisplaySafe::bounded(one, 200)),
             (many, _) => format!(" in {} directories", many.len()),
         };
         let covering = match coverage {
-            Coverage::SideEffect => "touches no file".to_owned(),
-            Coverage::Phrase(name) => format!("read-only phrase `{name}`"),
-            Coverage::Grant { label, .. } => format!("granted: {}", DisplaySafe::bounded(label, 200)),
+            Coverage::SideEffect => "reads and writes no file".to_owned(),
+            Coverage::Phrase(name) => format!("known read-only command `{name}`"),
+            Coverage::Grant { label, .. } => format!("grant: {}", DisplaySafe::bounded(label, 200)),
             Coverage::Rule(name) => format!("rule `{}`", DisplaySafe::bounded(name, 100)),
             Coverage::Elsewhere | Coverage::None { .. } => String::new(),
         };
-        let line = paint
-            .on(Palette::colour(word), &format!("{word:<5} `{}`{place}", DisplaySafe::bounded(&occurrence.verb, 100)));
+        let line = palette.paint(
+            Palette::colour_code(word),
+            &format!("{word:<5} `{}`{place}", DisplaySafe::bounded(&occurrence.verb, 100)),
+        );
         writeln!(out, "{}", format!("  {line}  {covering}").trim_end())?;
         for note in assessment.risks.iter().filter(|r| r.occurrence == n) {
             writeln!(out, "          {}: {}", note.risk.as_str(), note.reason)?;
@@ -342,21 +355,14 @@ fn tell(
     writeln!(out)?;
     let word = assessment.verdict.kind().as_str();
     match &assessment.verdict {
-        Verdict::Allow { .. } => writeln!(out, "{}: {}", paint.verdict(word), reason(plan, assessment))?,
+        Verdict::Allow { .. } => writeln!(out, "{}: {}", palette.verdict(word), reason(plan, assessment))?,
         Verdict::Ask { uncovered } => {
-            let saved = if assessment.one_shot {
-                "once only: nothing of this could be saved"
-            } else {
-                "the answer can be saved"
-            };
-            let count = match uncovered.len() {
-                1 => "one command".to_owned(),
-                n => format!("{n} commands"),
-            };
-            writeln!(out, "{}: a person decides about {count} ({saved})", paint.verdict(word))?;
+            let saved = if assessment.one_shot { "once only: nothing can be saved" } else { "the answer can be saved" };
+            let commands = count(uncovered.len() as u64, "command");
+            writeln!(out, "{}: a person decides about {commands} ({saved})", palette.verdict(word))?;
         }
         Verdict::Deny(refusal) => {
-            writeln!(out, "{}: {} ({})", paint.verdict(word), refusal.message, refusal.code.as_str())?;
+            writeln!(out, "{}: {} ({})", palette.verdict(word), refusal.message, refusal.code.as_str())?;
             if let Some(hint) = &refusal.hint {
                 writeln!(out, "  {hint}")?;
             }
@@ -368,18 +374,18 @@ fn tell(
     let sandbox = assessment.sandbox.summary(countersign_redact::text_by_shape);
     writeln!(out, "sandbox: {}", DisplaySafe::bounded(&sandbox.sentence(assessment.sandbox.confinement), 600))?;
     if assessment.sandbox.confinement >= Confinement::Workspace && !context.roots.is_empty() {
-        writeln!(out, "  roots: {}", DisplaySafe::bounded(&context.roots.join(", "), 300))?;
+        writeln!(out, "  workspace roots: {}", DisplaySafe::bounded(&context.roots.join(", "), 300))?;
     }
     Ok(())
 }
 
-/// The command with each of its occurrences in the colour of its answer; without colours, as it is.
-fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Palette) -> String {
-    if !paint.0 {
+/// The command with each of its occurrences in the colour of its verdict; unchanged without colours.
+fn colour_command(command: &str, plan: &Plan, assessment: &Assessment, palette: Palette) -> String {
+    if !palette.0 {
         return format!("  {}", DisplaySafe::new(command));
     }
     let mut colours = vec![None; command.len()];
-    for (n, occurrence, coverage, _) in own(plan, assessment) {
+    for (n, occurrence, coverage, _) in primary_occurrences(plan, assessment) {
         let colour = match (assessment.culprit == Some(n), coverage.holds()) {
             (true, _) => "31",
             (false, true) => "32",
@@ -387,7 +393,7 @@ fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Palette) ->
         };
         let range = occurrence.span.start.min(command.len())..occurrence.span.end.min(command.len());
         for cell in &mut colours[range] {
-            // What needs care shows through what does not.
+            // Where occurrences overlap, ask and deny win over allow.
             if cell.is_none_or(|before: &str| before > colour || before == "32") {
                 *cell = Some(colour);
             }
@@ -398,7 +404,7 @@ fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Palette) ->
     let mut last: Option<&str> = None;
     let flush = |out: &mut String, run: &mut String, colour: Option<&str>| {
         let shown = DisplaySafe::new(run).to_string();
-        out.push_str(&colour.map_or(shown.clone(), |c| paint.on(c, &shown)));
+        out.push_str(&colour.map_or(shown.clone(), |c| palette.paint(c, &shown)));
         run.clear();
     };
     for (at, c) in command.char_indices() {

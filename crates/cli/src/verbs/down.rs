@@ -1,46 +1,81 @@
 //! `down`: stops the daemon.
 
-use crate::{say, target_home::TargetHome};
-use countersign_client::ClientError;
-use countersign_model::api::StopTasks;
+use crate::{
+    render::shutdown::{OpenWork, stopped_line},
+    say,
+    target_home::TargetHome,
+};
+use countersign_client::{Client, ClientError};
+use countersign_model::{
+    Status, StopStep, WaitsFor,
+    api::{StopTasks, TaskQuery},
+};
 use countersign_store::{Config, Home, TasksAtStop, ledger::LedgerReader};
 use std::process::ExitCode;
 
 pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCode> {
-    let wish = if stop_tasks { StopTasks::Stop } else { StopTasks::Keep };
-    let wish = (stop_tasks || keep_tasks).then_some(wish);
+    let requested = if stop_tasks { StopTasks::Stop } else { StopTasks::Keep };
+    let requested = (stop_tasks || keep_tasks).then_some(requested);
     let configured = || Config::load().is_ok_and(|c| c.shutdown.tasks == TasksAtStop::Stop);
-    let stops = wish.map_or_else(configured, |wish| wish == StopTasks::Stop);
+    let stops_tasks = requested.map_or_else(configured, |requested| requested == StopTasks::Stop);
     let TargetHome { home, client, own } = TargetHome::find()?;
     let holder = if own { home.holder() } else { client.lifecycle().ok().map(|life| life.pid) };
-    match client.stop(wish) {
+    let work = count_open_work(&client).ok();
+    match client.stop(requested) {
         Ok(()) => {}
-        Err(ClientError::NoHouse { .. }) if holder.is_none() => {
-            say("csn: no house runs");
+        Err(e) if is_not_running(&e) && holder.is_none() => {
+            say("csn: the daemon is not running");
             return Ok(ExitCode::SUCCESS);
         }
         Err(e) => return Err(e.into()),
     }
-    // Of this daemon, not of the house: whoever waits for a task of it starts the next one at once.
+    // This waits for the process, not for the lock of the home: a client that waits for a task starts the next daemon
+    // immediately.
     if let Some(holder) = holder {
         Home::wait_until_gone(holder)?;
     }
-    // What it could not do in time, it has written down.
+    // The daemon records the steps that it could not finish in time.
     let steps = if own {
         LedgerReader::open(&home.ledger()).and_then(|r| r.last_shutdown()).unwrap_or_default()
     } else {
         Vec::new()
     };
-    let late: Vec<_> = steps.iter().filter(|s| !s.done).collect();
-    for step in &late {
-        let says = step.says.as_ref().map_or("not done in time", |s| s.as_str());
-        say(&format!("csn: {}: {says}", serde_json::json!(step.step).as_str().unwrap_or_default()));
+    let unfinished: Vec<_> = steps.iter().filter(|s| !s.done).collect();
+    for step in &unfinished {
+        let reason = step.says.as_ref().map_or("not done in time", |s| s.as_str());
+        say(&format!("csn: {}: {reason}", serde_json::json!(step.step).as_str().unwrap_or_default()));
     }
-    if stops && late.iter().any(|s| s.step == countersign_model::StopStep::Tasks) {
-        say("csn: down; some tasks still run: csn ps");
+    if stops_tasks && unfinished.iter().any(|s| s.step == StopStep::Tasks) {
+        say("Stopped. Some tasks still run; to see them: csn ps");
         return Ok(ExitCode::FAILURE);
     }
-    let left = if stops { "running tasks were stopped" } else { "running tasks go on" };
-    say(&format!("csn: down; {left}; questions and tasks in line go on waiting"));
+    say(&stopped_line(work, stops_tasks));
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_not_running(error: &ClientError) -> bool {
+    error.is_daemon_gone() && !matches!(error, ClientError::Broken(_))
+}
+
+/// Counts what is open just before the daemon stops. It only informs: the daemon itself decides what it stops.
+fn count_open_work(client: &Client) -> Result<OpenWork, ClientError> {
+    let mut work = OpenWork { running: 0, queued: 0, approvals: 0 };
+    for status in [Status::Running, Status::Queued] {
+        let mut query = TaskQuery { status: Some(status), limit: Some(500), ..TaskQuery::default() };
+        loop {
+            let page = client.tasks(&query)?;
+            for task in &page.tasks {
+                match (status, task.waits_for()) {
+                    (Status::Running, _) => work.running += 1,
+                    (_, Some(WaitsFor::Approval)) => work.approvals += 1,
+                    _ => work.queued += 1,
+                }
+            }
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(work)
 }

@@ -1,4 +1,4 @@
-//! `export`: one task in one archive: receipt, stream, output, plan, keys. Whoever has it can verify it.
+//! `export`: writes one task into one archive: receipt, stream, output, plan and keys. `csn verify` checks it anywhere.
 
 use super::receipts;
 use crate::{args::ExportArgs, target_home::reach};
@@ -16,36 +16,36 @@ use std::{
 
 pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let client = reach()?;
-    // By task, number or id of its receipt.
-    let named = receipts::read(&receipts::fetch(&client, &args.task)?)?.predicate.task_id;
-    let state = client.task(&named.to_string())?;
+    // The argument is a task, or the id or number of its receipt.
+    let task = receipts::parse_statement(&receipts::fetch(&client, &args.task)?)?.predicate.task_id;
+    let state = client.task(&task.to_string())?;
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.tar", state.task_id)));
-    let file = receipts::new_file(&path)?;
-    let written = write(&client, &state, file);
+    let file = receipts::create_file(&path)?;
+    let written = write_archive(&client, &state, file);
     if written.is_err() {
         let _ = std::fs::remove_file(&path);
     }
     let left_out = written?;
     for name in &left_out {
-        crate::say(&format!("csn: {name} is not kept any more, and not in the archive"));
+        crate::say(&format!("csn: {name} was removed by csn gc and is not in the archive"));
     }
     writeln!(io::stdout(), "{}", path.display())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the archive; gives what retention had removed.
-fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> anyhow::Result<Vec<String>> {
+/// Writes the archive; returns the names of the files that retention has removed.
+fn write_archive(client: &Client, state: &countersign_model::TaskState, file: File) -> anyhow::Result<Vec<String>> {
     let envelope = receipts::fetch(client, &state.task_id.to_string())?;
-    let statement = receipts::read(&envelope)?;
+    let statement = receipts::parse_statement(&envelope)?;
     let mut archive = Archive { tar: tar::Builder::new(file), dir: state.task_id.to_string() };
-    archive.put(BundleNames::RECEIPT, envelope.json().as_bytes())?;
-    archive.put(BundleNames::STATEMENT, serde_json::to_string_pretty(&statement)?.as_bytes())?;
+    archive.add(BundleNames::RECEIPT, envelope.json().as_bytes())?;
+    archive.add(BundleNames::STATEMENT, serde_json::to_string_pretty(&statement)?.as_bytes())?;
     let keys = client.keys()?;
     let lines: String = keys.iter().map(|k| format!("{}\n", json!(k.announcement))).collect();
-    archive.put(BundleNames::KEYS, lines.as_bytes())?;
+    archive.add(BundleNames::KEYS, lines.as_bytes())?;
     let signer = envelope.signatures.first().map(|s| s.keyid.clone());
     if let Some(key) = keys.iter().find(|k| Some(k.key.to_string()) == signer) {
-        archive.put(BundleNames::PUBLIC_KEY, key.pem.as_deref().unwrap_or_default().as_bytes())?;
+        archive.add(BundleNames::PUBLIC_KEY, key.pem.as_deref().unwrap_or_default().as_bytes())?;
     }
     let (mut left_out, mut decisions, mut journal) = (Vec::new(), Vec::new(), Vec::new());
     for subject in &statement.subject {
@@ -60,11 +60,11 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
         match subject.name.as_str() {
             ReceiptSubject::DECISIONS => {
                 bytes.read_to_end(&mut decisions)?;
-                archive.put(&subject.name, &decisions)?;
+                archive.add(&subject.name, &decisions)?;
             }
             ReceiptSubject::JOURNAL => {
                 bytes.read_to_end(&mut journal)?;
-                archive.put(&subject.name, &journal)?;
+                archive.add(&subject.name, &journal)?;
             }
             name => archive.append(name, length, bytes)?,
         }
@@ -76,12 +76,13 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
         after.push_str(&event.json);
         after.push('\n');
     }
-    let plan = verify::plan(state.task_id, &decisions).context("the decisions of the task do not read")?;
-    archive.put(BundleNames::PLAN, serde_json::to_string_pretty(&plan)?.as_bytes())?;
+    let plan = verify::plan(state.task_id, &decisions)
+        .context("the decisions of the task cannot be read; to check the home: csn verify")?;
+    archive.add(BundleNames::PLAN, serde_json::to_string_pretty(&plan)?.as_bytes())?;
     let mut stream = Vec::with_capacity(decisions.len() + journal.len());
     verify::merged(&decisions, journal.as_slice(), &mut stream)?;
-    archive.put(BundleNames::STREAM, &stream)?;
-    archive.put(BundleNames::AFTER, after.as_bytes())?;
+    archive.add(BundleNames::STREAM, &stream)?;
+    archive.add(BundleNames::AFTER, after.as_bytes())?;
     archive.tar.into_inner()?.sync_all()?;
     Ok(left_out)
 }
@@ -92,7 +93,7 @@ struct Archive {
 }
 
 impl Archive {
-    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.append(name, bytes.len() as u64, bytes)
     }
 
@@ -104,7 +105,7 @@ impl Archive {
     }
 }
 
-/// The number of the last record of some lines.
+/// The sequence number of the last record in these lines.
 fn last_seq(lines: &[u8]) -> Option<u64> {
     let last = lines.trim_ascii_end().rsplit(|b| *b == b'\n').next()?;
     std::str::from_utf8(last).ok().and_then(|line| Record::parse(line).ok()).map(|r| r.seq)

@@ -1,4 +1,4 @@
-//! `keys list|export|rotate`: what receipts are signed with.
+//! `keys list|export|rotate`: the keys that sign receipts.
 
 use crate::{args::KeysCommand, render::text::cut, target_home::reach};
 use anyhow::Context as _;
@@ -18,9 +18,9 @@ pub(crate) fn keys(command: KeysCommand) -> anyhow::Result<ExitCode> {
                     writeln!(out, "{}", serde_json::json!(key))?;
                     continue;
                 }
-                let by = key.announced_by.map_or_else(|| "nobody".to_owned(), |k| cut(&k.to_string(), 16));
-                let used = if key.in_use { "in use" } else { "retired" };
-                writeln!(out, "{}  {used}, announced by {by}", key.key)?;
+                let by = key.announced_by.map_or_else(|| "no key".to_owned(), |k| cut(&k.to_string(), 16));
+                let state = if key.in_use { "in use" } else { "retired" };
+                writeln!(out, "{}  {state}, announced by {by}", key.key)?;
             }
         }
         KeysCommand::Export { key } => {
@@ -29,19 +29,20 @@ pub(crate) fn keys(command: KeysCommand) -> anyhow::Result<ExitCode> {
                 Some(id) => k.key.to_string().starts_with(id.as_str()),
                 None => k.in_use,
             };
-            let found = all.iter().find(wanted).context("there is no such key; see csn keys list")?;
+            let found = all.iter().find(wanted).context("there is no such key; to list them: csn keys list")?;
             write!(out, "{}", found.pem.as_deref().unwrap_or_default())?;
         }
         KeysCommand::Rotate { lost } => {
             let announced = client.rotate_key(lost)?;
             writeln!(out, "{}", announced.key)?;
-            let spoken = match announced.by {
-                Some(old) => format!("{old} speaks for it"),
+            crate::say("csn: this key signs receipts from now on");
+            crate::say(&match announced.by {
+                Some(old) => format!("     the old key {old} announces it"),
                 None => {
-                    "no key speaks for it: whoever verifies must be told (csn keys export, csn verify --key)".to_owned()
+                    "     no key announces it: give it to everyone who verifies (csn keys export, csn verify --key)"
+                        .to_owned()
                 }
-            };
-            crate::say(&format!("csn: receipts are signed with this key from now on; {spoken}"));
+            });
         }
     }
     Ok(ExitCode::SUCCESS)

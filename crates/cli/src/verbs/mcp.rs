@@ -1,9 +1,10 @@
-//! `mcp`: a bridge between an agent's pipes and the house. The house speaks MCP; here lines are passed on.
+//! `mcp`: a bridge between the standard streams that an agent gives it and the MCP server in the daemon. It forwards
+//! lines and understands only what it needs to reconnect.
 //!
-//! A house that goes away and comes back is not the end of the conversation: it is begun again behind the agent's back,
-//! and only what was under way is answered with an error. Tasks go on. It starts no house: agents start it.
+//! When the daemon restarts, the bridge connects and initializes again without the agent noticing; only open requests
+//! get an error. Tasks keep running. The bridge never starts a daemon, because an agent starts the bridge.
 
-use super::hook::base;
+use super::hook::base_environment;
 use crate::{UsageError, target_home::TargetHome};
 use anyhow::Context as _;
 use countersign_client::{Body, Client, Connection};
@@ -18,57 +19,59 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long messages wait for a house, from when there was none.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the last answers may take when the agent has hung up.
-const LAST: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(100);
-/// What a server says that cannot serve right now.
-const UNAVAILABLE: i64 = -32000;
-const UNREADABLE: i64 = -32700;
+/// How long a message waits for a daemon, counted from when the last one went away.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the last answers may take after the agent has closed its end.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The JSON-RPC error codes for a server that is unavailable and for a message that is not JSON.
+const UNAVAILABLE_CODE: i64 = -32000;
+const PARSE_ERROR_CODE: i64 = -32700;
 
 pub(crate) fn mcp() -> anyhow::Result<ExitCode> {
     if io::stdin().is_terminal() {
-        let message = "`csn mcp` speaks MCP with the agent that starts it: csn install AGENT --mode mcp";
+        let message = "`csn mcp` talks to the agent that starts it; to set that up: csn install AGENT --mode mcp";
         return Err(UsageError(message.to_owned()).into());
     }
     let bridge = Arc::new(StdioBridge::new(TargetHome::find()?.client)?);
     let reader = Arc::clone(&bridge);
-    std::thread::spawn(move || reader.listen());
+    std::thread::spawn(move || reader.forward_to_agent());
     for line in io::stdin().lock().split(b'\n') {
         let line = line.context("standard input cannot be read")?;
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
-            bridge.pass_on(line.trim_end().to_owned());
+            bridge.forward_to_daemon(line.trim_end().to_owned());
         }
     }
-    bridge.last_answers();
+    bridge.wait_for_last_answers();
     Ok(ExitCode::SUCCESS)
 }
 
 struct StdioBridge {
     client: Client,
-    /// What the house is told of this connection, the same each time.
-    said: McpSessionBody,
-    talk: Mutex<BridgeState>,
+    /// What the daemon learns about this connection, each time the bridge connects.
+    session: McpSessionBody,
+    state: Mutex<BridgeState>,
     connected: Condvar,
 }
 
 struct BridgeState {
     daemon: Option<Connection>,
-    /// Since when there is none.
-    alone: Instant,
-    /// How the agent began, to begin again for it.
+    /// When the last daemon went away.
+    disconnected_at: Instant,
+    /// The agent's `initialize` and `initialized` messages, to repeat them to the next daemon.
     initialize: Option<String>,
     initialized: Option<String>,
-    /// Requests without an answer, by their id as it is written.
+    /// Requests without an answer, by the JSON text of their id.
     open: BTreeMap<String, Value>,
 }
 
 impl StdioBridge {
     fn new(client: Client) -> anyhow::Result<Self> {
-        let cwd = std::env::current_dir().context("the current directory is gone")?;
-        let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
+        let cwd = std::env::current_dir()
+            .context("the current directory no longer exists: start the agent in another one")?;
+        let cwd =
+            cwd.to_str().context("the name of the working directory is not UTF-8; start the agent in another one")?;
         let me = std::process::id();
         let conversation = Conversation {
             agent: "mcp".to_owned(),
@@ -76,106 +79,108 @@ impl StdioBridge {
             cwd: cwd.to_owned(),
             agent_pid: Some(agent_above(me)),
         };
-        let said = McpSessionBody { conversation, environment: base() };
+        let session = McpSessionBody { conversation, environment: base_environment() };
         let (initialize, initialized, open) = (None, None, BTreeMap::new());
-        let talk = BridgeState { daemon: None, alone: clock::steady(), initialize, initialized, open };
-        Ok(Self { client, said, talk: Mutex::new(talk), connected: Condvar::new() })
+        let state = BridgeState { daemon: None, disconnected_at: clock::steady(), initialize, initialized, open };
+        Ok(Self { client, session, state: Mutex::new(state), connected: Condvar::new() })
     }
 
-    /// Takes what the house says to the agent, for as long as there is an agent.
-    fn listen(&self) {
+    /// Forwards messages of the daemon to the agent until this process exits.
+    fn forward_to_agent(&self) {
         loop {
             match self.connect() {
-                Ok(daemon) => self.hear(daemon),
-                // There is nothing to wait for but time: nobody tells when a house comes up.
-                Err(_) => std::thread::sleep(PAUSE),
+                Ok(daemon) => self.forward_until_closed(daemon),
+                // Nothing tells when a daemon starts: poll.
+                Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
         }
     }
 
     fn connect(&self) -> anyhow::Result<BufReader<Body>> {
-        let session = self.client.mcp_session(&self.said)?;
+        let session = self.client.mcp_session(&self.session)?;
         let mut from = BufReader::new(self.client.mcp(session)?);
         let mut to = from.get_ref().writer()?;
-        let mut talk = self.talk.lock().expect("nothing panics while it holds this lock");
-        if let Some(line) = &talk.initialize {
+        let mut state = self.state.lock().expect("nothing panics while it holds this lock");
+        if let Some(line) = &state.initialize {
             writeln!(to, "{line}")?;
             let mut answer = String::new();
             from.read_line(&mut answer)?;
-            talk.initialized.iter().try_for_each(|line| writeln!(to, "{line}"))?;
+            if let Some(line) = &state.initialized {
+                writeln!(to, "{line}")?;
+            }
         }
-        talk.daemon = Some(to);
-        drop(talk);
+        state.daemon = Some(to);
+        drop(state);
         self.connected.notify_all();
         Ok(from)
     }
 
-    /// Until the house hangs up.
-    fn hear(&self, daemon: BufReader<Body>) {
+    /// Forwards messages of one daemon until it closes the connection, then answers the open requests with an error.
+    fn forward_until_closed(&self, daemon: BufReader<Body>) {
         for line in daemon.lines().map_while(Result::ok) {
             if let Ok(message) = serde_json::from_str::<Value>(&line)
                 && message.get("method").is_none()
                 && let Some(id) = message.get("id")
             {
                 print_line(&line);
-                self.talk.lock().expect("nothing panics while it holds this lock").open.remove(&id.to_string());
+                self.state.lock().expect("nothing panics while it holds this lock").open.remove(&id.to_string());
                 self.connected.notify_all();
                 continue;
             }
             print_line(&line);
         }
-        let mut talk = self.talk.lock().expect("nothing panics while it holds this lock");
-        (talk.daemon, talk.alone) = (None, clock::steady());
-        let open = std::mem::take(&mut talk.open);
-        drop(talk);
+        let mut state = self.state.lock().expect("nothing panics while it holds this lock");
+        state.daemon = None;
+        state.disconnected_at = clock::steady();
+        let open = std::mem::take(&mut state.open);
+        drop(state);
         for id in open.into_values() {
-            unavailable(&id, "the house went away; tasks go on: look with task_list once it is back");
+            print_unavailable(&id, "the daemon stopped; tasks keep running: call task_list once the daemon is back");
         }
     }
 
-    /// The agent will say no more. What it asked last is answered, if that does not take long.
-    fn last_answers(&self) {
-        let talk = self.talk.lock().expect("nothing panics while it holds this lock");
-        let _ = self.connected.wait_timeout_while(talk, LAST, |talk| !talk.open.is_empty());
+    /// Waits a short time for the answers to the last requests, after the agent has closed its end.
+    fn wait_for_last_answers(&self) {
+        let state = self.state.lock().expect("nothing panics while it holds this lock");
+        let _ = self.connected.wait_timeout_while(state, LAST_ANSWERS_TIMEOUT, |state| !state.open.is_empty());
     }
 
-    /// Takes what the agent says to the house.
-    fn pass_on(&self, line: String) {
+    /// Forwards a message of the agent to the daemon.
+    fn forward_to_daemon(&self, line: String) {
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
-            let error = json!({"code": UNREADABLE, "message": "this is not JSON"});
+            let error = json!({"code": PARSE_ERROR_CODE, "message": "the message is not JSON"});
             return print_line(&json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string());
         };
         let method = message.get("method").and_then(Value::as_str);
         let id = message.get("id").filter(|_| method.is_some()).cloned();
-        let talk = self.talk.lock().expect("nothing panics while it holds this lock");
-        let patience = PATIENCE.saturating_sub(talk.alone.elapsed());
-        let waited = self.connected.wait_timeout_while(talk, patience, |talk| talk.daemon.is_none());
-        let (mut talk, _) = waited.expect("nothing panics while it holds this lock");
-        let sent = talk.daemon.as_mut().is_some_and(|daemon| writeln!(daemon, "{line}").is_ok());
-        match (sent, id) {
-            (true, Some(id)) => {
-                talk.open.insert(id.to_string(), id);
+        let state = self.state.lock().expect("nothing panics while it holds this lock");
+        let timeout = CONNECT_TIMEOUT.saturating_sub(state.disconnected_at.elapsed());
+        let waited = self.connected.wait_timeout_while(state, timeout, |state| state.daemon.is_none());
+        let (mut state, _) = waited.expect("nothing panics while it holds this lock");
+        let sent = state.daemon.as_mut().is_some_and(|daemon| writeln!(daemon, "{line}").is_ok());
+        if let Some(id) = id {
+            if sent {
+                state.open.insert(id.to_string(), id);
+            } else {
+                let message = "the Countersign daemon is not running: a person must run `csn up --detach` or `csn service install`";
+                print_unavailable(&id, message);
             }
-            (true, None) => {}
-            (false, Some(id)) => {
-                let message = "no countersign runs: a person starts it with `csn up --detach` or `csn service install`";
-                unavailable(&id, message);
-            }
-            (false, None) => {}
         }
         match method {
-            Some("initialize") => (talk.initialize, talk.initialized) = (Some(line), None),
-            Some("notifications/initialized") => talk.initialized = Some(line),
+            Some("initialize") => (state.initialize, state.initialized) = (Some(line), None),
+            Some("notifications/initialized") => state.initialized = Some(line),
             _ => {}
         }
     }
 }
 
-fn unavailable(id: &Value, message: &str) {
-    print_line(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": UNAVAILABLE, "message": message}}).to_string());
+fn print_unavailable(id: &Value, message: &str) {
+    print_line(
+        &json!({"jsonrpc": "2.0", "id": id, "error": {"code": UNAVAILABLE_CODE, "message": message}}).to_string(),
+    );
 }
 
-/// Whole lines only, whoever writes them. An agent that has hung up ends us.
+/// Prints one whole line for the agent. Exits if the agent has closed its end.
 fn print_line(line: &str) {
     let mut out = io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {

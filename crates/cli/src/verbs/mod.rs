@@ -1,4 +1,4 @@
-//! What `csn` can be told to do: one file each.
+//! The verbs of `csn`, one file each.
 
 pub(crate) mod approvals;
 pub(crate) mod attach;

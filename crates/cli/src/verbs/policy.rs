@@ -1,7 +1,7 @@
-//! `policy test|explain`: what the gate goes by.
+//! `policy test|explain`: tests and explains the tables and rules that decide about commands.
 
-use super::check::rules_of;
-use crate::args::PolicyCommand;
+use super::check::load_rules;
+use crate::{args::PolicyCommand, render::text::count};
 use countersign_model::{DisplaySafe, Rule, VerdictKind};
 use countersign_store::Config;
 use serde_json::json;
@@ -11,22 +11,24 @@ pub(crate) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
     match command {
         PolicyCommand::Test { json } => {
             let config = Config::load()?;
-            let rules = rules_of(&config)?;
-            let (count, failing) = countersign_policy::failing_examples();
+            let rules = load_rules(&config)?;
+            let (total, failing) = countersign_policy::failing_examples();
             let own: usize = rules.iter().map(|(r, _)| r.matches.len() + r.not_match.len()).sum();
             if *json {
                 println!(
                     "{}",
-                    json!({"examples": count, "rules": rules.iter().count(), "rule_examples": own, "failing": failing})
+                    json!({"examples": total, "rules": rules.iter().count(), "rule_examples": own, "failing": failing})
                 );
             } else {
                 for line in &failing {
                     println!("{}", DisplaySafe::new(line));
                 }
-                let tables = count - failing.len();
+                let tables = total - failing.len();
                 println!(
-                    "{tables} of {count} examples of the tables hold; {own} examples of {} rules hold",
-                    rules.iter().count()
+                    "{tables} of {} of the built-in tables pass; {} of {} in config.toml pass",
+                    count(total as u64, "example"),
+                    count(own as u64, "example"),
+                    count(rules.iter().count() as u64, "rule")
                 );
             }
             Ok(ExitCode::from(u8::from(!failing.is_empty())))
@@ -36,22 +38,22 @@ pub(crate) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
             for line in countersign_policy::about(&verb) {
                 println!("{}", DisplaySafe::new(&line));
             }
-            let rules = rules_of(&Config::load()?)?;
-            for (rule, hard) in rules.iter().filter(|(r, _)| names(r, &verb)) {
-                let what = match (hard, rule.answer) {
+            let rules = load_rules(&Config::load()?)?;
+            for (rule, hard) in rules.iter().filter(|(r, _)| applies_to(r, &verb)) {
+                let effect = match (hard, rule.answer) {
                     (true, _) => "always denies",
                     (false, VerdictKind::Deny) => "denies",
                     (false, VerdictKind::Ask) => "asks about",
                     (false, VerdictKind::Allow) => "allows",
                 };
-                println!("rule `{}` in config.toml {what} it", DisplaySafe::new(&rule.name));
+                println!("rule `{}` in config.toml {effect} it", DisplaySafe::new(&rule.name));
             }
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn names(rule: &Rule, verb: &str) -> bool {
+fn applies_to(rule: &Rule, verb: &str) -> bool {
     rule.verb.is_empty()
         || rule.verb.iter().any(|v| verb.strip_prefix(v.as_str()).is_some_and(|r| r.is_empty() || r.starts_with(' ')))
 }

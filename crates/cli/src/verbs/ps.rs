@@ -1,6 +1,9 @@
-//! `ps`: the tasks that wait or run.
+//! `ps`: lists the tasks that wait or run.
 
-use crate::{render::task::line, target_home::reach};
+use crate::{
+    render::task::{task_row, task_table_heading},
+    target_home::reach,
+};
 use countersign_model::{Status, api::TaskQuery};
 use countersign_store::clock;
 use std::{
@@ -13,7 +16,7 @@ pub(crate) fn ps(all: bool, json: bool) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     let now = clock::now();
     if !json {
-        writeln!(out, "{:<19}  {:<9}  {:>6}  {:<22}  COMMAND", "TASK", "STATUS", "AGE", "OUTCOME")?;
+        writeln!(out, "{}", task_table_heading())?;
     }
     let statuses: &[Option<Status>] = if all { &[None] } else { &[Some(Status::Running), Some(Status::Queued)] };
     for status in statuses {
@@ -21,9 +24,10 @@ pub(crate) fn ps(all: bool, json: bool) -> anyhow::Result<ExitCode> {
         loop {
             let page = client.tasks(&query)?;
             for task in &page.tasks {
-                match json {
-                    true => writeln!(out, "{}", serde_json::to_string(task)?)?,
-                    false => line(&mut out, task, now)?,
+                if json {
+                    writeln!(out, "{}", serde_json::to_string(task)?)?;
+                } else {
+                    writeln!(out, "{}", task_row(task, now))?;
                 }
             }
             query.cursor = page.next;

@@ -1,9 +1,9 @@
-//! `receipts list|show|export|verify|head`: what was signed.
+//! `receipts list|show|export|verify|head`: the signed receipts.
 
 use crate::{
     UsageError,
     args::ReceiptsCommand,
-    render::receipt::{line, show},
+    render::receipt::{receipt_details, receipt_row},
     target_home::reach,
     verbs::verify,
 };
@@ -19,8 +19,8 @@ use std::{
     process::ExitCode,
 };
 
-/// How long a receipt is waited for, of a task that has just settled.
-const PATIENCE_MS: u64 = 5000;
+/// How long to wait for the receipt of a task that has just ended.
+const RECEIPT_TIMEOUT_MS: u64 = 5000;
 
 pub(crate) fn receipts(command: ReceiptsCommand) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
@@ -28,11 +28,14 @@ pub(crate) fn receipts(command: ReceiptsCommand) -> anyhow::Result<ExitCode> {
         ReceiptsCommand::List { limit, json } => list(&reach()?, limit, json, &mut out)?,
         ReceiptsCommand::Show { receipt, json, envelope } => {
             let found = fetch(&reach()?, &receipt)?;
-            let statement = read(&found)?;
-            match (envelope, json) {
-                (true, _) => writeln!(out, "{}", found.json())?,
-                (false, true) => writeln!(out, "{}", json!(statement))?,
-                (false, false) => show(&statement, &found, &mut out)?,
+            let statement = parse_statement(&found)?;
+            if envelope {
+                writeln!(out, "{}", found.json())?;
+            } else if json {
+                writeln!(out, "{}", json!(statement))?;
+            } else {
+                let signers: Vec<&str> = found.signatures.iter().map(|s| s.keyid.as_str()).collect();
+                write!(out, "{}", receipt_details(&statement, &signers))?;
             }
         }
         ReceiptsCommand::Export { receipts, from, to, output } => {
@@ -42,7 +45,7 @@ pub(crate) fn receipts(command: ReceiptsCommand) -> anyhow::Result<ExitCode> {
             if let (Err(e), Some(path)) = (&exported, &output)
                 && !e.is::<UsageError>()
             {
-                // Half of what was wanted would pass for all of it.
+                // A partial export could be taken for a complete one.
                 let _ = std::fs::remove_file(path);
             }
             exported?;
@@ -54,41 +57,42 @@ pub(crate) fn receipts(command: ReceiptsCommand) -> anyhow::Result<ExitCode> {
         ReceiptsCommand::Head { output } => {
             let head = reach()?.signed_head()?;
             drop(out);
-            writeln!(sink(output.as_deref())?, "{}", String::from_utf8_lossy(&head))?;
+            writeln!(open_output(output.as_deref())?, "{}", String::from_utf8_lossy(&head))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A file that was not there before.
-pub(crate) fn new_file(path: &Path) -> anyhow::Result<File> {
+/// Creates a file that does not exist yet.
+pub(crate) fn create_file(path: &Path) -> anyhow::Result<File> {
     match File::create_new(path) {
         Ok(file) => Ok(file),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            let what = format!("{} is there already: remove it, or name another with -o", path.display());
-            Err(UsageError(what).into())
+            let message = format!("{} already exists: remove it, or name another file with -o", path.display());
+            Err(UsageError(message).into())
         }
         Err(e) => Err(e).with_context(|| format!("{} cannot be written", path.display())),
     }
 }
 
 /// Standard output, or a new file.
-fn sink(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
+fn open_output(path: Option<&Path>) -> anyhow::Result<Box<dyn Write>> {
     Ok(match path {
         None => Box::new(io::stdout().lock()),
-        Some(path) => Box::new(new_file(path)?),
+        Some(path) => Box::new(create_file(path)?),
     })
 }
 
-/// The envelope of a receipt by task, id or number.
+/// Fetches the envelope of a receipt by task, receipt id or number.
 pub(crate) fn fetch(client: &Client, receipt: &str) -> anyhow::Result<Envelope> {
-    let bytes = client.receipt(receipt, PATIENCE_MS)?;
-    serde_json::from_slice(&bytes).context("the house sent something that is no envelope")
+    let bytes = client.receipt(receipt, RECEIPT_TIMEOUT_MS)?;
+    serde_json::from_slice(&bytes)
+        .context("the daemon's answer is not an envelope; check that csn and the daemon have one version: csn doctor")
 }
 
-pub(crate) fn read(envelope: &Envelope) -> anyhow::Result<Statement> {
+pub(crate) fn parse_statement(envelope: &Envelope) -> anyhow::Result<Statement> {
     let (payload, ..) = envelope.open(RECEIPT_TYPE).map_err(anyhow::Error::msg)?;
-    serde_json::from_str(&payload).context("the receipt does not read")
+    serde_json::from_str(&payload).context("the receipt cannot be read; to check the home: csn verify")
 }
 
 fn list(client: &Client, limit: usize, as_json: bool, out: &mut impl Write) -> anyhow::Result<()> {
@@ -97,13 +101,14 @@ fn list(client: &Client, limit: usize, as_json: bool, out: &mut impl Write) -> a
         let page = client.receipts(left.min(500), cursor)?;
         for row in &page.receipts {
             left = left.saturating_sub(1);
-            match as_json {
-                true => writeln!(out, "{}", json!(row))?,
-                false => writeln!(out, "{}", line(row))?,
+            if as_json {
+                writeln!(out, "{}", json!(row))?;
+            } else {
+                writeln!(out, "{}", receipt_row(row))?;
             }
         }
         if let Some(why) = &page.failing {
-            crate::say(&format!("csn: receipts are not made out: {why}"));
+            crate::say(&format!("csn: new receipts are not being sealed: {why}; to find the cause: csn doctor"));
         }
         match page.next {
             Some(next) => cursor = Some(next.0),
@@ -113,8 +118,8 @@ fn list(client: &Client, limit: usize, as_json: bool, out: &mut impl Write) -> a
     Ok(())
 }
 
-/// Envelopes, one to a line, behind the keys that they were signed with. A row says first where it begins and ends, so that
-/// what is taken out of it is missed.
+/// Exports envelopes, one per line, after the keys that signed them. A range starts with a line that states its first and
+/// last number, so that a missing receipt is noticed.
 fn export(
     client: &Client,
     receipts: &[String],
@@ -123,19 +128,16 @@ fn export(
     output: Option<&Path>,
 ) -> anyhow::Result<()> {
     if receipts.is_empty() && from.is_none() && to.is_none() {
-        let what = "name receipts or tasks, or a row of them: csn receipts export --from 1";
-        return Err(UsageError(what.to_owned()).into());
+        let message = "name receipts or tasks, or a range: csn receipts export --from 1";
+        return Err(UsageError(message.to_owned()).into());
     }
-    let row = from.is_some() || to.is_some();
-    if row && !receipts.is_empty() {
-        return Err(UsageError("name receipts, or a row of them with --from and --to, not both".to_owned()).into());
+    let is_range = from.is_some() || to.is_some();
+    if is_range && !receipts.is_empty() {
+        return Err(UsageError("name receipts, or give a range with --from and --to, not both".to_owned()).into());
     }
-    let (from, to) = match row {
-        true => ends(client, from, to)?,
-        false => (1, 0),
-    };
-    let mut out = sink(output)?;
-    if row {
+    let (from, to) = if is_range { range_ends(client, from, to)? } else { (1, 0) };
+    let mut out = open_output(output)?;
+    if is_range {
         let home = client.lifecycle()?.home_id;
         writeln!(out, "{}", json!({"row": {"from": from, "to": to}, "home_id": home}))?;
     }
@@ -152,12 +154,14 @@ fn export(
     Ok(())
 }
 
-/// From which receipt to which a row goes; each of them is there.
-fn ends(client: &Client, from: Option<u64>, to: Option<u64>) -> anyhow::Result<(u64, u64)> {
+/// The first and last number of a range; all receipts between them exist.
+fn range_ends(client: &Client, from: Option<u64>, to: Option<u64>) -> anyhow::Result<(u64, u64)> {
     let newest = client.receipts(1, None)?.receipts.first().map_or(0, |newest| newest.seq.0);
     let (from, to) = (from.unwrap_or(1), to.unwrap_or(newest));
     if from == 0 || from > to || to > newest {
-        return Err(UsageError(format!("there is no row from {from} to {to}: the newest receipt is {newest}")).into());
+        return Err(
+            UsageError(format!("there are no receipts {from} to {to}: the newest receipt is number {newest}")).into()
+        );
     }
     Ok((from, to))
 }

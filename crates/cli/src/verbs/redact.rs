@@ -1,6 +1,6 @@
-//! `csn redact`: the redaction of the house as a filter for people. No daemon, no home.
+//! `csn redact`: the daemon's redaction as a filter. It needs no daemon and no home.
 
-use crate::{UsageError, args::RedactArgs, exit};
+use crate::{UsageError, args::RedactArgs, exit, render::text::count};
 use countersign_model::{Digest, RedactionRule};
 use countersign_redact::{Finding, KnownSecrets, Mask, Scrubber, UserRules, examples::expand};
 use countersign_store::{Config, clock};
@@ -14,40 +14,40 @@ use std::{
     sync::Arc,
 };
 
-/// When nothing has come for this long, what is not secret is shown.
-const IDLE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// After this long without input, everything that is not secret is printed.
+const IDLE_TIMEOUT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
     let config = if args.no_config { Config::default() } else { Config::load()? };
-    let own = config.redaction();
-    let user = UserRules::new(&own).map_err(|f| config.redaction_fault(f.index, f.message))?;
+    let own_rules = config.redaction();
+    let user = UserRules::new(&own_rules).map_err(|f| config.redaction_fault(f.index, f.message))?;
     if args.rules {
-        return list(&own, args.json);
+        return list_rules(&own_rules, args.json);
     }
     if args.examples {
-        return examples();
+        return print_examples();
     }
     countersign_redact::set_user_rules(user);
     match args.words.split_first() {
-        Some((word, [])) if word == "test" => return test(&own),
+        Some((word, [])) if word == "test" => return test_rules(&own_rules),
         Some((word, _)) if word == "test" => {
-            return Err(UsageError("`csn redact test` takes nothing more".into()).into());
+            return Err(UsageError("`csn redact test` takes no file: run it alone".into()).into());
         }
         _ => {}
     }
     let env: Vec<(String, String)> =
         std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect();
     let known = KnownSecrets::from_env(env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-    // Nobody else has to find the same secret under the same name.
+    // The key differs in each run, so the same secret gets another placeholder each time.
     let key = Digest::sha256(&[clock::now().to_string().as_bytes(), &std::process::id().to_le_bytes()]);
     let mask = Arc::new(Mask::new(key, known));
     let mut report = RedactReport::default();
     if args.words.is_empty() {
-        filter(&mask, io::stdin(), &mut report, "-")?;
+        filter_stream(&mask, io::stdin(), &mut report, "-")?;
     }
     for path in &args.words {
         let file = File::open(path).map_err(|e| anyhow::anyhow!("{path}: {e}"))?;
-        filter(&mask, file, &mut report, path)?;
+        filter_stream(&mask, file, &mut report, path)?;
     }
     if args.report {
         report.print(args.json)?;
@@ -55,7 +55,7 @@ pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where each rule hit: never what.
+/// Where each rule matched. It never holds the secret itself.
 #[derive(Default)]
 struct RedactReport {
     places: BTreeMap<String, Vec<(String, u64)>>,
@@ -76,26 +76,26 @@ impl RedactReport {
             return writeln!(out, "{}", serde_json::json!({"v": 1, "found": rules}));
         }
         let total: usize = self.places.values().map(Vec::len).sum();
-        writeln!(out, "{total} replaced")?;
+        writeln!(out, "{} redacted", count(total as u64, "secret"))?;
         for (rule, places) in &self.places {
-            let shown: Vec<String> = places.iter().take(5).map(|(file, line)| format!("{file}:{line}")).collect();
-            let more = if places.len() > shown.len() { ", …" } else { "" };
-            writeln!(out, "{:6}  {rule:24} {}{more}", places.len(), shown.join(", "))?;
+            let first: Vec<String> = places.iter().take(5).map(|(file, line)| format!("{file}:{line}")).collect();
+            let more = if places.len() > first.len() { ", …" } else { "" };
+            writeln!(out, "{:6}  {rule:24} {}{more}", places.len(), first.join(", "))?;
         }
         Ok(())
     }
 }
 
-/// One stream, from its first byte to its last.
+/// Filters one stream from its first byte to its last.
 struct StreamFilter<'a> {
     scrubber: Scrubber,
-    /// Lines that were given out.
+    /// How many lines were printed.
     lines: u64,
     name: &'a str,
 }
 
 impl StreamFilter<'_> {
-    fn pass_on(&mut self, all: bool, report: &mut RedactReport) -> io::Result<()> {
+    fn print_ready(&mut self, all: bool, report: &mut RedactReport) -> io::Result<()> {
         let mut out = io::stdout().lock();
         loop {
             let before = self.scrubber.emitted_bytes();
@@ -120,17 +120,22 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|b| **b == b'\n').count() as u64
 }
 
-fn filter(mask: &Arc<Mask>, mut input: impl io::Read + AsFd, report: &mut RedactReport, name: &str) -> io::Result<()> {
+fn filter_stream(
+    mask: &Arc<Mask>,
+    mut input: impl io::Read + AsFd,
+    report: &mut RedactReport,
+    name: &str,
+) -> io::Result<()> {
     let mut filter = StreamFilter { scrubber: Scrubber::new(Arc::clone(mask)), lines: 0, name };
     loop {
         let quiet = {
             let mut fds = [PollFd::new(&input, PollFlags::IN)];
-            matches!(poll(&mut fds, Some(&IDLE)), Ok(0))
+            matches!(poll(&mut fds, Some(&IDLE_TIMEOUT)), Ok(0))
         };
         if quiet {
             filter.scrubber.flush();
-            filter.pass_on(true, report)?;
-            // Now for as long as it takes.
+            filter.print_ready(true, report)?;
+            // Then wait without a timeout.
             let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], None);
         }
         match input.by_ref().read(filter.scrubber.input_buffer()) {
@@ -139,34 +144,35 @@ fn filter(mask: &Arc<Mask>, mut input: impl io::Read + AsFd, report: &mut Redact
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),
         }
-        filter.pass_on(false, report)?;
+        filter.print_ready(false, report)?;
     }
     filter.scrubber.finish();
-    filter.pass_on(true, report)
+    filter.print_ready(true, report)
 }
 
-fn list(own: &[RedactionRule], json: bool) -> anyhow::Result<ExitCode> {
+fn list_rules(own: &[RedactionRule], json: bool) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     let built_in = countersign_redact::built_in_rules().iter().map(|r| (r.id, r.about, "built in"));
     let own = own.iter().map(|r| (r.id.as_str(), r.about.as_str(), "config"));
     let by_hand = countersign_redact::CONTEXT_RULES.iter().map(|(id, about)| (*id, *about, "built in"));
     for (id, about, origin) in built_in.chain(by_hand).chain(own) {
-        match json {
-            true => writeln!(out, "{}", serde_json::json!({"id": id, "about": about, "origin": origin}))?,
-            false => writeln!(out, "{id:26} {about}{}", if origin == "config" { " (config)" } else { "" })?,
+        if json {
+            writeln!(out, "{}", serde_json::json!({"id": id, "about": about, "origin": origin}))?;
+        } else {
+            writeln!(out, "{id:26} {about}{}", if origin == "config" { " (config)" } else { "" })?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A seed that is another one each time.
+/// A seed that differs in each run.
 fn seed() -> u64 {
     let now = clock::now().to_string();
     now.bytes().fold(0u64, |seed, b| seed.wrapping_mul(31).wrapping_add(b.into()))
 }
 
-/// One example of every rule that is built in.
-fn examples() -> anyhow::Result<ExitCode> {
+/// Prints one generated example of every built-in rule.
+fn print_examples() -> anyhow::Result<ExitCode> {
     let (mut out, seed) = (io::stdout().lock(), seed());
     for (n, rule) in countersign_redact::built_in_rules().iter().enumerate() {
         let example = expand(rule.matches[0], seed.wrapping_add(n as u64)).map_err(anyhow::Error::msg)?;
@@ -175,8 +181,8 @@ fn examples() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every example of every rule, made anew.
-fn test(own: &[RedactionRule]) -> anyhow::Result<ExitCode> {
+/// Generates every example of every rule and checks that the rules find what they must and nothing else.
+fn test_rules(own: &[RedactionRule]) -> anyhow::Result<ExitCode> {
     let built_in = countersign_redact::built_in_rules().iter().map(|r| (r.id, r.matches.to_vec(), r.misses.to_vec()));
     let own = own.iter().map(|r| {
         (r.id.as_str(), r.matches.iter().map(String::as_str).collect(), r.misses.iter().map(String::as_str).collect())
@@ -194,11 +200,11 @@ fn test(own: &[RedactionRule]) -> anyhow::Result<ExitCode> {
             let found = clean.as_str() != example.text;
             if found != should || should && left {
                 wrong += 1;
-                let what = if should { "is not found" } else { "is found and must not be" };
+                let what = if should { "is not redacted" } else { "is redacted and must not be" };
                 eprintln!("{id}: an example of {template} {what}");
             }
         }
     }
-    println!("{rules} rules, {examples} examples, {wrong} wrong");
+    println!("{}, {}, {wrong} wrong", count(rules, "rule"), count(examples, "example"));
     Ok(ExitCode::from(if wrong > 0 { exit::OURS } else { 0 }))
 }

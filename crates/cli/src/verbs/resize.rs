@@ -1,4 +1,4 @@
-//! `resize`: another size for a task's terminal.
+//! `resize`: sets the size of a task's terminal.
 
 use crate::target_home::reach;
 use std::process::ExitCode;

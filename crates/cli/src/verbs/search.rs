@@ -1,4 +1,4 @@
-//! `search`: where in a task's output something is.
+//! `search`: finds text in a task's output.
 
 use crate::{args::SearchArgs, target_home::reach};
 use countersign_model::{
@@ -10,8 +10,8 @@ use std::{
     process::ExitCode,
 };
 
-/// What one question brings at most.
-const PAGE: u64 = 500;
+/// How many matches one call returns at most.
+const MAX_PAGE_MATCHES: u64 = 500;
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let client = reach()?;
@@ -27,7 +27,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     };
     let (mut left, mut any, mut first) = (args.max.unwrap_or(u64::MAX), false, true);
     while left > 0 {
-        query.max_results = usize::try_from(left.min(PAGE)).ok();
+        query.max_results = usize::try_from(left.min(MAX_PAGE_MATCHES)).ok();
         let found = client.search(task, &query)?;
         for m in &found.matches {
             any = true;
@@ -43,15 +43,15 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
             if args.context > 0 && !std::mem::replace(&mut first, false) {
                 writeln!(out, "--")?;
             }
-            let place = |n: Option<i64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+            let line_number = |n: Option<i64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
             let line = m.line.and_then(|n| i64::try_from(n).ok());
             let around = m.before.len() as i64;
             for (n, text) in (0i64..).zip(&m.before) {
-                writeln!(out, "{}-{}-{}", m.stream, place(line.map(|l| l - around + n)), shown(text))?;
+                writeln!(out, "{}-{}-{}", m.stream, line_number(line.map(|l| l - around + n)), display_safe(text))?;
             }
-            writeln!(out, "{}:{}:{}:{}", m.stream, place(line), m.offset_bytes, shown(&m.excerpt))?;
+            writeln!(out, "{}:{}:{}:{}", m.stream, line_number(line), m.offset_bytes, display_safe(&m.excerpt))?;
             for (n, text) in (1i64..).zip(&m.after) {
-                writeln!(out, "{}-{}-{}", m.stream, place(line.map(|l| l + n)), shown(text))?;
+                writeln!(out, "{}-{}-{}", m.stream, line_number(line.map(|l| l + n)), display_safe(text))?;
             }
         }
         query.after = found.next;
@@ -59,12 +59,12 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    // As grep does: nothing found is no error, but it can be told.
+    // As grep does: no match is exit code 1.
     Ok(ExitCode::from(u8::from(!any)))
 }
 
-/// A line of somebody's output, with nothing in it that a terminal would obey.
-fn shown(text: &Excerpt) -> String {
+/// A line of the task's output, without escapes that a terminal would obey.
+fn display_safe(text: &Excerpt) -> String {
     match text {
         Excerpt::Text(text) => DisplaySafe::new(text.trim_end_matches('\r')).to_string(),
         Excerpt::Encoded { content, .. } => {

@@ -1,4 +1,4 @@
-//! `send`: text or keys into a task.
+//! `send`: sends text or keys to a task.
 
 use crate::{UsageError, args::SendArgs, target_home::reach};
 use countersign_client::{Client, ClientError};
@@ -10,23 +10,23 @@ use std::{
     time::Duration,
 };
 
-/// Between attempts to reach a house that is restarting.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between attempts to reach a daemon that is restarting.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What one call takes.
-const PIECE: usize = 60 * 1024;
+/// How many bytes one call sends at most.
+const MAX_CHUNK_BYTES: usize = 60 * 1024;
 
 pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let keys = args.keys.iter().map(|key| key.parse()).collect::<Result<Vec<KeyPress>, _>>();
     let keys = keys.map_err(|e| UsageError(format!("--keys: {e}")))?;
     if args.text.is_none() && keys.is_empty() && !args.enter && !args.eof {
-        return Err(UsageError("give text, --keys, --enter or --eof".to_owned()).into());
+        return Err(UsageError("there is nothing to send: give text, --keys, --enter or --eof".to_owned()).into());
     }
     let client = reach()?;
     let state = client.task(&args.task)?;
     let task = state.task_id;
     match args.text.as_deref() {
-        Some("-") => from_stdin(&client, task, false, || ())?,
+        Some("-") => send_stdin(&client, task, false, || ())?,
         Some(text) if args.paste => drop(client.stdin(task, &StdinBody::paste(text))?),
         Some("") | None => {}
         Some(text) => drop(client.stdin(task, &StdinBody::text(text))?),
@@ -35,7 +35,7 @@ pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         client.stdin(task, &StdinBody::keys(keys))?;
     }
     if args.enter {
-        // The end of a line is a key of a terminal, and a character in a pipe.
+        // A terminal gets the Enter key, a pipe gets a newline character.
         let enter = match state.request.mode {
             Mode::Pty => StdinBody::keys("enter".parse().into_iter().collect()),
             Mode::Pipes => StdinBody::text("\n"),
@@ -48,47 +48,46 @@ pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Passes our standard input on, as it comes.
-pub(crate) fn from_stdin(client: &Client, task: TaskId, eof: bool, last: impl Fn()) -> anyhow::Result<()> {
-    let mut buf = vec![0; PIECE];
+/// Sends our standard input to the task as it arrives. Calls `at_end` at its end, before it sends the end of input.
+pub(crate) fn send_stdin(client: &Client, task: TaskId, eof: bool, at_end: impl Fn()) -> anyhow::Result<()> {
+    let mut buf = vec![0; MAX_CHUNK_BYTES];
     let mut stdin = io::stdin();
     let key = random_key();
     for n in 0.. {
         match stdin.read(&mut buf) {
             Ok(0) => break,
-            Ok(len) => once(client, task, &typed(&buf[..len]), &format!("{key}-{n}"))?,
+            Ok(len) => send_once(client, task, &bytes_body(&buf[..len]), &format!("{key}-{n}"))?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e.into()),
         }
     }
-    last();
+    at_end();
     if eof {
-        once(client, task, &StdinBody::eof(), &format!("{key}-eof"))?;
+        send_once(client, task, &StdinBody::eof(), &format!("{key}-eof"))?;
     }
     Ok(())
 }
 
-/// Through any number of restarts of the daemon: what was not answered is sent again, and applied once.
-fn once(client: &Client, task: TaskId, body: &StdinBody, key: &str) -> Result<(), ClientError> {
+/// Sends input across any number of restarts of the daemon. The key makes the daemon apply it once.
+fn send_once(client: &Client, task: TaskId, body: &StdinBody, key: &str) -> Result<(), ClientError> {
     loop {
         match client.stdin_once(task, body, key) {
-            Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => thread::sleep(PAUSE),
+            Err(e) if e.is_daemon_gone() => thread::sleep(RETRY_PAUSE),
             Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::ShimUnreachable => {
-                thread::sleep(PAUSE)
+                thread::sleep(RETRY_PAUSE)
             }
-            done => return done.map(drop),
+            result => return result.map(drop),
         }
     }
 }
 
-/// A name that nobody else has.
+/// A random idempotency key.
 pub(crate) fn random_key() -> String {
     let bytes: [u8; 16] = countersign_store::random();
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Bytes as they were typed.
-fn typed(bytes: &[u8]) -> StdinBody {
+fn bytes_body(bytes: &[u8]) -> StdinBody {
     use base64::Engine as _;
     let chunk = base64::engine::general_purpose::STANDARD.encode(bytes);
     StdinBody { chunk_b64: Some(chunk), ..StdinBody::default() }

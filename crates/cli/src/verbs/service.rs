@@ -1,4 +1,4 @@
-//! `service`: the house as a unit of systemd: of a user, or of the machine with a user of its own.
+//! `service`: installs the daemon as a systemd unit: for one user, or as the system service with a system user.
 
 use crate::{UsageError, args::ServiceCommand, say};
 use anyhow::{Context as _, bail};
@@ -15,107 +15,111 @@ use std::{
 };
 
 pub(crate) const UNIT: &str = "countersign.service";
-/// Stopped when everything goes down, and not when the house alone does: then nothing would be left to find tasks again.
-const HALT: &str = "countersign-halt.service";
-/// What every file of ours begins with: others are not touched.
-const OURS: &str = "# Made by `csn service install`; `csn service uninstall` removes it.\n";
+/// The unit that stops tasks. It stops when the machine or the login session stops, and not when the daemon alone
+/// stops: a restarted daemon must find its tasks again.
+const HALT_UNIT: &str = "countersign-halt.service";
+/// The first line of every file that this command writes. It never touches other files.
+const FILE_HEADER: &str = "# Made by `csn service install`; `csn service uninstall` removes it.\n";
 const SYSTEM_UNITS: &str = "/etc/systemd/system";
 const SYSUSERS: &str = "/etc/sysusers.d/countersign.conf";
-/// The user of the machine's house.
+/// The system user of the system service.
 const USER: &str = "countersign";
 
 pub(crate) fn service(command: ServiceCommand) -> anyhow::Result<ExitCode> {
     match command {
         ServiceCommand::Install { system, print } => {
             let csn = std::env::current_exe()?.canonicalize()?;
-            let unit = if system { machine_unit(&csn)? } else { user_unit(&csn)? };
-            let units = [(UNIT, unit), (HALT, halt_unit(&csn, system)?)];
-            match print {
-                true => {
-                    let [(_, unit), (_, halt)] = units;
-                    write!(io::stdout().lock(), "{unit}\n# {HALT}\n{halt}")?;
-                    Ok(ExitCode::SUCCESS)
-                }
-                false if system => install_for_the_machine(&csn, &units),
-                false => install(&units),
+            let unit = if system { system_unit(&csn)? } else { user_unit(&csn)? };
+            let units = [(UNIT, unit), (HALT_UNIT, halt_unit(&csn, system)?)];
+            if print {
+                let [(_, unit), (_, halt)] = units;
+                write!(io::stdout().lock(), "{unit}\n# {HALT_UNIT}\n{halt}")?;
+                return Ok(ExitCode::SUCCESS);
             }
+            if system { install_system_service(&csn, &units) } else { install_user_service(&units) }
         }
         ServiceCommand::Uninstall { system } => uninstall(system),
         ServiceCommand::Status { system, json } => status(system, json),
     }
 }
 
-/// Where a user's own unit lies.
+/// The path of a user's own unit.
 pub(crate) fn user_unit_path() -> anyhow::Result<PathBuf> {
     let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let config = var("XDG_CONFIG_HOME").or_else(|| var("HOME").map(|h| h.join(".config")));
-    Ok(config.context("neither XDG_CONFIG_HOME nor HOME is set")?.join("systemd/user").join(UNIT))
+    Ok(config.context("neither XDG_CONFIG_HOME nor HOME is set: set HOME")?.join("systemd/user").join(UNIT))
 }
 
 fn unit_path(system: bool, name: &str) -> anyhow::Result<PathBuf> {
     if system { Ok(Path::new(SYSTEM_UNITS).join(name)) } else { Ok(user_unit_path()?.with_file_name(name)) }
 }
 
-/// A path as units write one: quoted, with what means something to systemd doubled.
-fn quoted(path: &Path) -> anyhow::Result<String> {
+/// Quotes a path for a unit file: characters with a meaning for systemd are doubled.
+fn quote_path(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str().filter(|t| !t.contains(['\n', '"', '\\']));
-    let text = text.with_context(|| format!("{} cannot be written into a unit", path.display()))?;
+    let text = text.with_context(|| {
+        format!(
+            "{} contains a quote, a backslash or a newline, which a unit cannot name: install csn elsewhere",
+            path.display()
+        )
+    })?;
     Ok(format!("\"{}\"", text.replace('%', "%%").replace('$', "$$")))
 }
 
-/// What both kinds have in common. Shims are left alone when the daemon goes: a restart keeps every task.
-fn common(start: &str) -> String {
+/// The settings of both kinds of service. KillMode=process leaves shims alone, so that a restart keeps every task.
+fn common_settings(start: &str) -> String {
     format!(
         "Type=notify\nNotifyAccess=main\nExecStart={start}\nKillMode=process\nRestart=on-failure\nRestartSec=1\n\
          WatchdogSec=30\nOOMPolicy=continue\nTimeoutStartSec=120\nTimeoutStopSec=60\nTasksMax=infinity\nLimitNOFILE=65536\n"
     )
 }
 
-/// Tasks outlive the daemon, but not the machine: it stops them in order, while there still is somebody to write that down.
+/// Tasks outlive the daemon, but not the machine. At shutdown this unit stops them while the daemon can still record it.
 fn halt_unit(csn: &Path, system: bool) -> anyhow::Result<String> {
-    let (place, target) = match system {
-        true => (format!("Environment=COUNTERSIGN_SOCKET={MACHINE_RUN}/{SOCKET}\n"), "multi-user.target"),
-        false => (places()?, "default.target"),
+    let (environment, target) = if system {
+        (format!("Environment=COUNTERSIGN_SOCKET={MACHINE_RUN}/{SOCKET}\n"), "multi-user.target")
+    } else {
+        (home_environment()?, "default.target")
     };
     Ok(format!(
-        "{OURS}[Unit]\nDescription=Countersign: stops tasks in order when everything goes down\n\
+        "{FILE_HEADER}[Unit]\nDescription=Countersign: stops tasks in order at shutdown\n\
          After={UNIT}\n\n\
          [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n\
-         ExecStop={} down --stop-tasks\nTimeoutStopSec=60\n{place}\n\
+         ExecStop={} down --stop-tasks\nTimeoutStopSec=60\n{environment}\n\
          [Install]\nWantedBy={target}\n",
-        quoted(csn)?
+        quote_path(csn)?
     ))
 }
 
-/// Where this house is, when that is not where it would be looked for.
-fn places() -> anyhow::Result<String> {
-    let mut places = String::new();
+/// The variables that name the home, if it is not the default one.
+fn home_environment() -> anyhow::Result<String> {
+    let mut lines = String::new();
     for name in ["COUNTERSIGN_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
         if let Some(value) = std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute()) {
-            let value = quoted(&value)?.replace("$$", "$");
-            let _ = writeln!(places, "Environment={}", value.replacen('"', &format!("\"{name}="), 1));
+            let value = quote_path(&value)?.replace("$$", "$");
+            let _ = writeln!(lines, "Environment={}", value.replacen('"', &format!("\"{name}="), 1));
         }
     }
-    Ok(places)
+    Ok(lines)
 }
 
 fn user_unit(csn: &Path) -> anyhow::Result<String> {
     let mut unit =
-        format!("{OURS}[Unit]\nDescription=Countersign: runs what agents ask to run, and answers for it\n\n");
-    let _ = write!(unit, "[Service]\n{}", common(&format!("{} up", quoted(csn)?)));
-    unit.push_str(&places()?);
+        format!("{FILE_HEADER}[Unit]\nDescription=Countersign: runs and records the commands of AI agents\n\n");
+    let _ = write!(unit, "[Service]\n{}", common_settings(&format!("{} up", quote_path(csn)?)));
+    unit.push_str(&home_environment()?);
     unit.push_str("\n[Install]\nWantedBy=default.target\n");
     Ok(unit)
 }
 
-/// The house of the machine: its own user, who can read what no task can, and who may act for the others.
-fn machine_unit(csn: &Path) -> anyhow::Result<String> {
-    let start = common(&format!("{} up --system", quoted(csn)?));
+/// The system service has a user of its own: no task can read its files, and it may run tasks as other users.
+fn system_unit(csn: &Path) -> anyhow::Result<String> {
+    let start = common_settings(&format!("{} up --system", quote_path(csn)?));
     Ok(format!(
-        "{OURS}[Unit]\nDescription=Countersign: runs what agents ask to run, and answers for it, for every user\n\
+        "{FILE_HEADER}[Unit]\nDescription=Countersign: runs and records the commands of AI agents, for every user\n\
          After=local-fs.target nss-user-lookup.target\n\n\
          [Service]\n{start}User={USER}\nGroup={USER}\nUMask=0077\n\
-         # To look, run and end things as the users who ask. No right over files, and none over the machine.\n\
+         # To read files, run and end tasks as the users who ask. No rights over files or the machine.\n\
          AmbientCapabilities=CAP_SETUID CAP_SETGID CAP_KILL\n\
          Environment=COUNTERSIGN_HOME={MACHINE_HOME} XDG_CONFIG_HOME=/etc\n\
          StateDirectory=countersign\nStateDirectoryMode=0700\nConfigurationDirectory=countersign\n\
@@ -124,36 +128,36 @@ fn machine_unit(csn: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// Whether a file is there; one that is not ours stays, and nothing is done.
-fn ours(path: &Path) -> anyhow::Result<bool> {
+/// Whether a file exists. A file that `csn service` did not write is an error.
+fn is_installed(path: &Path) -> anyhow::Result<bool> {
     match fs::read_to_string(path) {
-        Ok(text) if text.starts_with(OURS) => Ok(true),
-        Ok(_) => bail!("{} is there already, and not ours: move it away first", path.display()),
+        Ok(text) if text.starts_with(FILE_HEADER) => Ok(true),
+        Ok(_) => bail!("{} exists and was not written by csn: move it away, then repeat the command", path.display()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e).with_context(|| format!("{} cannot be read", path.display())),
     }
 }
 
-/// The files of a service, and whether any of them is there; an error when one is somebody else's.
-fn files(system: bool) -> anyhow::Result<(Vec<PathBuf>, bool)> {
-    let mut all = vec![unit_path(system, UNIT)?, unit_path(system, HALT)?];
+/// The files of a service, and whether any of them exists. A foreign file is an error.
+fn service_files(system: bool) -> anyhow::Result<(Vec<PathBuf>, bool)> {
+    let mut all = vec![unit_path(system, UNIT)?, unit_path(system, HALT_UNIT)?];
     all.extend(system.then(|| PathBuf::from(SYSUSERS)));
-    let mut there = false;
+    let mut any_exists = false;
     for path in &all {
-        there |= ours(path)?;
+        any_exists |= is_installed(path)?;
     }
-    Ok((all, there))
+    Ok((all, any_exists))
 }
 
-fn put(path: &Path, text: &str) -> anyhow::Result<()> {
-    let dir = path.parent().context("a unit lies in a directory")?;
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let dir = path.parent().context("the path of a unit has no directory")?;
     let written = fs::create_dir_all(dir).and_then(|()| fs::write(path, text));
     written.with_context(|| format!("{} cannot be written", path.display()))?;
     say(&format!("csn: wrote {}", path.display()));
     Ok(())
 }
 
-fn remove(path: &Path) -> anyhow::Result<()> {
+fn remove_file(path: &Path) -> anyhow::Result<()> {
     match fs::remove_file(path) {
         Ok(()) => say(&format!("csn: removed {}", path.display())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -162,102 +166,103 @@ fn remove(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has systemd do something; what it says when it does not.
+/// Runs systemctl; the error is what it printed.
 fn systemctl(system: bool, args: &[&str]) -> Result<String, String> {
     let user: &[&str] = if system { &[] } else { &["--user"] };
-    managed("systemctl", &[user, args].concat())
+    run_manager("systemctl", &[user, args].concat())
 }
 
-fn managed(program: &str, args: &[&str]) -> Result<String, String> {
+fn run_manager(program: &str, args: &[&str]) -> Result<String, String> {
     match countersign_spawn::run_service_manager(program, args) {
-        Ok((true, said)) => Ok(said),
-        Ok((false, said)) => Err(said.trim().to_owned()),
+        Ok((true, output)) => Ok(output),
+        Ok((false, output)) => Err(output.trim().to_owned()),
         Err(e) => Err(format!("{program}: {e}")),
     }
 }
 
-fn enable(system: bool) -> anyhow::Result<ExitCode> {
+fn enable_service(system: bool) -> anyhow::Result<ExitCode> {
     let mut done = systemctl(system, &["daemon-reload"]);
     if done.is_ok() && !system {
-        make_way()?;
+        stop_manual_daemon()?;
     }
     if done.is_ok() {
-        done = systemctl(system, &["enable", "--now", UNIT, HALT]);
+        done = systemctl(system, &["enable", "--now", UNIT, HALT_UNIT]);
     }
     match done {
         Ok(_) => {
-            say("csn: the service runs, and starts by itself from now on; csn service status shows it");
+            say("csn: the service runs and starts automatically from now on; to see it: csn service status");
             Ok(ExitCode::SUCCESS)
         }
         Err(why) => {
             let user = if system { "" } else { "--user " };
-            say(&format!("csn: systemd has not started it: {why}"));
-            say(&format!("     the unit is in place: systemctl {user}enable --now {UNIT} {HALT}, where systemd runs"));
+            say(&format!("csn: systemd did not start the service: {why}"));
+            say(&format!(
+                "     the units are written; where systemd runs: systemctl {user}enable --now {UNIT} {HALT_UNIT}"
+            ));
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
-fn install(units: &[(&str, String)]) -> anyhow::Result<ExitCode> {
+fn install_user_service(units: &[(&str, String)]) -> anyhow::Result<ExitCode> {
     if rustix::process::geteuid().is_root() && std::env::var_os("SUDO_USER").is_some() {
-        return Err(
-            UsageError("a user's service is installed as that user; for the machine: --system".to_owned()).into()
-        );
+        return Err(UsageError(
+            "install a user's service as that user, without sudo; for the system service add --system".to_owned(),
+        )
+        .into());
     }
-    files(false)?;
+    service_files(false)?;
     for (name, unit) in units {
-        put(&unit_path(false, name)?, unit)?;
+        write_file(&unit_path(false, name)?, unit)?;
     }
-    enable(false)
+    enable_service(false)
 }
 
-/// A daemon that was started by hand would hold the house. Its tasks go on.
-fn make_way() -> anyhow::Result<()> {
+/// Stops a daemon that was started by hand, because it holds the home. Its tasks keep running.
+fn stop_manual_daemon() -> anyhow::Result<()> {
     let home = Home::locate()?;
     if let Some(holder) = home.holder()
         && systemctl(false, &["is-active", UNIT]).is_err()
     {
         Client::new(home.socket()).stop(Some(StopTasks::Keep))?;
         Home::wait_until_gone(holder)?;
-        say("csn: the daemon that ran has gone; its tasks go on");
+        say("csn: stopped the daemon that was started by hand; its tasks keep running");
     }
     Ok(())
 }
 
-fn install_for_the_machine(csn: &Path, units: &[(&str, String)]) -> anyhow::Result<ExitCode> {
+fn install_system_service(csn: &Path, units: &[(&str, String)]) -> anyhow::Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         return Err(UsageError(
-            "the machine's service is installed by root: sudo csn service install --system".to_owned(),
+            "only root can install the system service: sudo csn service install --system".to_owned(),
         )
         .into());
     }
     for program in [csn.to_owned(), csn.with_file_name("csn-shim")] {
-        only_roots(&program)?;
+        ensure_only_root_can_change(&program)?;
     }
-    files(true)?;
-    put(Path::new(SYSUSERS), &format!("{OURS}u {USER} - \"Countersign\" {MACHINE_HOME}\n"))?;
-    if let Err(why) = managed("systemd-sysusers", &[SYSUSERS]) {
-        bail!(
-            "the user {USER} was not made: {why}; make it yourself: useradd --system --home-dir {MACHINE_HOME} {USER}"
-        );
+    service_files(true)?;
+    write_file(Path::new(SYSUSERS), &format!("{FILE_HEADER}u {USER} - \"Countersign\" {MACHINE_HOME}\n"))?;
+    if let Err(why) = run_manager("systemd-sysusers", &[SYSUSERS]) {
+        bail!("the user {USER} was not created: {why}; create it: useradd --system --home-dir {MACHINE_HOME} {USER}");
     }
     for (name, unit) in units {
-        put(&unit_path(true, name)?, unit)?;
+        write_file(&unit_path(true, name)?, unit)?;
     }
-    enable(true)
+    enable_service(true)
 }
 
-/// What runs with the machine's rights must be nobody's to change but root's.
-fn only_roots(program: &Path) -> anyhow::Result<()> {
-    for place in program.ancestors() {
-        let meta = fs::metadata(place).with_context(|| format!("{} is not there", place.display()))?;
-        // Others may put things into a sticky directory, and not take ours away.
+/// Refuses a program that others than root can change: it will run with the rights of the system service.
+fn ensure_only_root_can_change(program: &Path) -> anyhow::Result<()> {
+    for path in program.ancestors() {
+        let meta = fs::metadata(path).with_context(|| format!("{} cannot be examined", path.display()))?;
+        // In a sticky directory others can add files, but not replace ours.
         let open = meta.mode() & 0o022 != 0 && !(meta.is_dir() && meta.mode() & 0o1000 != 0);
         if meta.uid() != 0 || open {
             bail!(
-                "{} can be changed by others than root: install both programs first, \
-                 as in: install -m 755 csn csn-shim /usr/local/bin/, and run that csn",
-                place.display()
+                "others than root can change {}: install both programs first (install -m 755 csn csn-shim \
+                 /usr/local/bin/), then run /usr/local/bin/csn",
+                path.display()
             );
         }
     }
@@ -265,48 +270,48 @@ fn only_roots(program: &Path) -> anyhow::Result<()> {
 }
 
 fn uninstall(system: bool) -> anyhow::Result<ExitCode> {
-    let (files, there) = files(system)?;
-    if !there {
-        say("csn: no such service is installed");
+    let (files, any_exists) = service_files(system)?;
+    if !any_exists {
+        say("csn: this service is not installed");
         return Ok(ExitCode::SUCCESS);
     }
-    // The one that would stop the tasks is taken out, and not stopped: they go on.
-    let disabled = systemctl(system, &["disable", HALT]);
+    // The halt unit is disabled but not stopped: stopping it would stop the tasks.
+    let disabled = systemctl(system, &["disable", HALT_UNIT]);
     if let Err(why) = disabled.and_then(|_| systemctl(system, &["disable", "--now", UNIT])) {
-        say(&format!("csn: systemd has not stopped it: {why}"));
+        say(&format!("csn: systemd did not stop the service: {why}"));
     }
     for path in &files {
-        remove(path)?;
+        remove_file(path)?;
     }
     let _ = systemctl(system, &["daemon-reload"]);
     if system {
-        say(&format!("csn: the user {USER} and {MACHINE_HOME} stay: receipts are for keeping"));
+        say(&format!("csn: the user {USER} and {MACHINE_HOME} with its receipts remain"));
     }
-    say("csn: tasks that ran go on; the next daemon finds them");
+    say("csn: running tasks keep running; the next daemon finds them");
     Ok(ExitCode::SUCCESS)
 }
 
 fn status(system: bool, as_json: bool) -> anyhow::Result<ExitCode> {
     let path = unit_path(system, UNIT)?;
-    let installed = ours(&path).unwrap_or(false);
-    // One word, also when the answer is no; more than one is why there is no answer.
+    let installed = is_installed(&path).unwrap_or(false);
+    // systemctl prints one word, also for a negative answer; several words are an error message.
     let ask = |verb: &str| {
-        let said = systemctl(system, &[verb, UNIT]).unwrap_or_else(|said| said);
-        let word = said.trim();
+        let output = systemctl(system, &[verb, UNIT]).unwrap_or_else(|output| output);
+        let word = output.trim();
         if word.is_empty() || word.contains(' ') { "unknown".to_owned() } else { word.to_owned() }
     };
     let (enabled, active) = (ask("is-enabled"), ask("is-active"));
-    let up = installed && active == "active";
+    let running = installed && active == "active";
     let mut out = io::stdout().lock();
     if as_json {
-        let told = serde_json::json!({
+        let object = serde_json::json!({
             "v": 1, "unit": path, "installed": installed, "enabled": enabled, "active": active,
         });
-        writeln!(out, "{told}")?;
+        writeln!(out, "{object}")?;
     } else {
         writeln!(out, "unit     {}{}", path.display(), if installed { "" } else { " (not installed)" })?;
         writeln!(out, "enabled  {enabled}")?;
         writeln!(out, "active   {active}")?;
     }
-    Ok(ExitCode::from(u8::from(!up)))
+    Ok(ExitCode::from(u8::from(!running)))
 }

@@ -1,4 +1,4 @@
-//! `sessions list|open|show|cd|end`: who asks, and in which conversation.
+//! `sessions list|open|show|cd|end`: the conversations that requests belong to.
 
 use crate::{
     UsageError,
@@ -10,7 +10,7 @@ use crate::{
     target_home::reach,
 };
 use countersign_model::{
-    DisplaySafe, Session,
+    Choice, DisplaySafe, Session,
     api::{OpenSessionBody, SessionMove},
 };
 use countersign_store::clock;
@@ -27,26 +27,29 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
         SessionsCommand::List { all, json } => {
             let sessions = client.sessions(all)?;
             for session in &sessions {
-                match json {
-                    true => writeln!(out, "{}", json!(session))?,
-                    false => writeln!(out, "{}", line(session))?,
+                if json {
+                    writeln!(out, "{}", json!(session))?;
+                } else {
+                    writeln!(out, "{}", session_row(session))?;
                 }
             }
             if sessions.is_empty() && !json {
-                crate::say("csn: there are no sessions");
+                crate::say("csn: no session is open; to open one: csn sessions open");
             }
         }
         SessionsCommand::Open { directory, title, agent, json } => {
             let directory = directory.map(std::path::absolute).transpose()?;
             let directory = directory.map(|d| d.into_os_string().into_string()).transpose();
-            let directory = directory.map_err(|_| UsageError("the directory's name is not UTF-8".to_owned()))?;
-            // Who started us is the agent: from now on what it starts is an agent's.
+            let directory = directory
+                .map_err(|_| UsageError("the directory's name is not UTF-8; use another directory".to_owned()))?;
+            // The parent process is the agent: from now on the processes that it starts count as the agent's.
             let agent_pid = agent.then(|| rustix::process::getppid().map(|p| p.as_raw_nonzero().get()));
             let agent_pid = agent_pid.flatten().and_then(|pid| u32::try_from(pid).ok());
             let session = client.open_session(&OpenSessionBody { directory, title, agent_pid })?;
-            match json {
-                true => writeln!(out, "{}", json!(session))?,
-                false => writeln!(out, "{}", session.id)?,
+            if json {
+                writeln!(out, "{}", json!(session))?;
+            } else {
+                writeln!(out, "{}", session.id)?;
             }
         }
         SessionsCommand::Show { session } => {
@@ -54,16 +57,17 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
         }
         SessionsCommand::Cd { session, directory } => {
             let directory = std::path::absolute(directory)?;
-            let directory =
-                directory.to_str().ok_or_else(|| UsageError("the directory's name is not UTF-8".to_owned()))?;
+            let directory = directory
+                .to_str()
+                .ok_or_else(|| UsageError("the directory's name is not UTF-8; use another directory".to_owned()))?;
             match client.set_directory(&session, directory)? {
                 SessionMove::There(session) => {
-                    let there = session.directory.as_ref().map_or("", |d| d.as_str());
-                    writeln!(out, "{}", DisplaySafe::new(there))?;
+                    let directory = session.directory.as_ref().map_or("", |d| d.as_str());
+                    writeln!(out, "{}", DisplaySafe::new(directory))?;
                 }
                 SessionMove::Asked(task) => {
                     if let Some(approval) = task.approval_id() {
-                        crate::say(&waiting_line(approval).replace(" once", " session"));
+                        crate::say(&waiting_line(approval, Choice::Session));
                     }
                     return Ok(ExitCode::from(crate::exit::PENDING));
                 }
@@ -71,16 +75,21 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
         }
         SessionsCommand::End { session } => {
             let stopped = client.end_session(&session)?;
-            crate::say(&format!("csn: ended; tasks stopped with it: {}", stopped.len()));
+            let tasks = match stopped.len() {
+                0 => "no task was stopped".to_owned(),
+                1 => "1 task was stopped".to_owned(),
+                n => format!("{n} tasks were stopped"),
+            };
+            crate::say(&format!("csn: the session has ended; {tasks}"));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(session: &Session) -> String {
+fn session_row(session: &Session) -> String {
     let age = brief(clock::now().since(session.opened_at));
-    let place = session.directory.as_ref().or(session.folder.as_ref()).map_or("", |d| d.as_str());
-    let what = match (&session.implicit, &session.title, session.ended_at) {
+    let directory = session.directory.as_ref().or(session.folder.as_ref()).map_or("", |d| d.as_str());
+    let state = match (&session.implicit, &session.title, session.ended_at) {
         (_, _, Some(_)) => "ended",
         (Some(_), ..) => "implicit",
         (None, ..) => "open",
@@ -88,5 +97,5 @@ fn line(session: &Session) -> String {
     let title =
         session.title.as_ref().map_or(String::new(), |t| format!("  \"{}\"", DisplaySafe::bounded(t.as_str(), 60)));
     let agent = session.agent.map_or(String::new(), |a| format!("  agent {}", a.pid));
-    format!("{}  {age:>6}  {what:<8}  {}{agent}{title}", session.id, cut(place, 60))
+    format!("{}  {age:>6}  {state:<8}  {}{agent}{title}", session.id, cut(directory, 60))
 }

@@ -1,4 +1,4 @@
-//! `token create|list|revoke`: credentials for those who do not come through the socket.
+//! `token create|list|revoke`: credentials for clients that do not use the socket.
 
 use super::grants;
 use crate::{UsageError, args::TokenCommand, target_home::reach};
@@ -20,19 +20,18 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
             let kind = match (person, agent) {
                 (true, false) => CredentialKind::Person,
                 (false, true) => CredentialKind::Agent,
-                _ => return Err(UsageError("say for whom: --person or --agent".to_owned()).into()),
+                _ => return Err(UsageError("give --person or --agent: who will use the token".to_owned()).into()),
             };
             let scopes =
                 scope.iter().map(|s| s.parse()).collect::<Result<Vec<CredentialScope>, _>>().map_err(UsageError)?;
-            let audience = audience.as_deref().map(grants::audience).transpose()?.unwrap_or_default();
-            let expires_at = expires.as_deref().map(grants::ends).transpose()?;
+            let audience = audience.as_deref().map(grants::parse_audience).transpose()?.unwrap_or_default();
+            let expires_at = expires.as_deref().map(grants::parse_expiry).transpose()?;
             let token = client.create_token(&TokenBody { name, kind, scopes, audience, principal, expires_at })?;
-            match json {
-                true => writeln!(out, "{}", json!(token))?,
-                false => {
-                    writeln!(out, "{}", token.token)?;
-                    crate::say("csn: this is shown once; Authorization: Bearer <token>");
-                }
+            if json {
+                writeln!(out, "{}", json!(token))?;
+            } else {
+                writeln!(out, "{}", token.token)?;
+                crate::say("csn: store it now, it is not shown again; send it as: Authorization: Bearer TOKEN");
             }
         }
         TokenCommand::List { json } => {
@@ -44,14 +43,14 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
                 let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
                 let state = match (token.revoked_at, token.expires_at) {
                     (Some(at), _) => format!("revoked at {at}"),
-                    (None, Some(at)) => format!("until {at}"),
-                    (None, None) => "good".to_owned(),
+                    (None, Some(at)) => format!("valid until {at}"),
+                    (None, None) => "valid".to_owned(),
                 };
                 writeln!(
                     out,
                     "{}  {:<12} {:<6} {:<26} {state}, last used {}",
                     token.id,
-                    shown(&token),
+                    display_name(&token),
                     if token.kind == CredentialKind::Person { "person" } else { "agent" },
                     scopes.join(","),
                     token.last_used_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
@@ -60,13 +59,13 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
         }
         TokenCommand::Revoke { token } => {
             let token = client.revoke_token(&token)?;
-            writeln!(out, "{}  revoked: {}", token.id, shown(&token))?;
+            writeln!(out, "{}  revoked: {}", token.id, display_name(&token))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name of a token, with nothing in it that a terminal would obey.
-fn shown(token: &TokenView) -> String {
+/// The name of a token, without escapes that a terminal would obey.
+fn display_name(token: &TokenView) -> String {
     DisplaySafe::bounded(token.name.as_str(), 60).to_string()
 }

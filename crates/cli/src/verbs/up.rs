@@ -1,19 +1,19 @@
-//! `up`: a daemon in the background.
+//! `up`: starts the daemon in the background.
 
 use crate::{
     UsageError, say,
-    target_home::{TargetHome, say_reading_only, start},
+    target_home::{TargetHome, say_restrictions, start},
 };
 use countersign_client::ClientError;
 use countersign_model::{DisplaySafe, TaskRefusal};
 use std::{net::SocketAddr, process::ExitCode};
 
-/// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
+/// Starts a daemon in the background and has it listen on loopback; a daemon that already runs only starts to listen.
 pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
-    let tcp = tcp.map(address).transpose()?;
+    let tcp = tcp.map(parse_address).transpose()?;
     let TargetHome { home, client, own } = TargetHome::find()?;
     if !own {
-        say("csn: the house of this machine serves you; COUNTERSIGN_HOME=DIR csn up starts one of your own");
+        say("csn: the system service serves you; to start a daemon of your own: COUNTERSIGN_HOME=DIR csn up --detach");
         return Ok(ExitCode::from(u8::from(client.lifecycle().is_err())));
     }
     let already = client.lifecycle().is_ok();
@@ -21,26 +21,26 @@ pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
         start(&home)?;
     }
     let life = client.lifecycle()?;
-    let state = if already { "already up" } else { "up" };
-    say(&format!("csn: {state}, pid {}, serving {}", life.pid, life.home.display()));
+    let state = if already { "the daemon already runs" } else { "the daemon has started" };
+    say(&format!("csn: {state}: pid {}, home {}", life.pid, life.home.display()));
     match client.listen(tcp) {
-        Ok(at) => say(&format!("csn: listening on http://{at} for those who have a token (csn token create)")),
-        // The socket is the way in; the door on loopback is one more.
+        Ok(at) => say(&format!("csn: listening on http://{at} for clients with a token (csn token create)")),
+        // Clients use the socket; loopback is an addition, so the daemon is up without it.
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => {
             say(&format!("csn: not listening on loopback: {}", refusal.message));
-            refusal.hint.iter().for_each(|hint| say(&format!("     {hint}")));
+            if let Some(hint) = &refusal.hint {
+                say(&format!("     {hint}"));
+            }
             return Ok(ExitCode::from(u8::from(tcp.is_some())));
         }
         Err(e) => return Err(e.into()),
     }
-    say_reading_only(&life);
-    if let Some(why) = life.degraded {
-        say(&format!("csn: degraded, only reading is allowed: {why}"));
-    }
+    say_restrictions(&life);
     Ok(ExitCode::SUCCESS)
 }
 
-fn address(tcp: &str) -> Result<SocketAddr, UsageError> {
+fn parse_address(tcp: &str) -> Result<SocketAddr, UsageError> {
     let shown = DisplaySafe::bounded(tcp, 60);
-    tcp.parse().map_err(|_| UsageError(format!("--tcp {shown}: an address and a port, such as 127.0.0.1:7311")))
+    tcp.parse()
+        .map_err(|_| UsageError(format!("--tcp {shown}: give an IP address and a port, for example 127.0.0.1:7311")))
 }

@@ -35,7 +35,7 @@ pub(super) fn attach(stage: &CheckStage) -> Result<()> {
         return Err(format!("csn show --screen prints\n{shown}\nand the terminal shows\n{seen}"));
     }
     late.keys(&["C-\\", "C-d"])?;
-    late.see("detached; the task goes on")?;
+    late.see("detached; the task keeps running")?;
     let left = late.see("[ended 0]")?;
     if !left.modes.contains("alternate 0") || left.text.contains("[the terminal was left") {
         return Err(format!("the pane is not back at its shell:\n{left}"));

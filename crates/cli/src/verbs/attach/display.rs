@@ -1,4 +1,4 @@
-//! Where a task is shown: a terminal, drawn through a filter, or a file or pipe that gets every byte.
+//! Shows a task: on a terminal through a filter for escapes, or into a file or pipe that gets every byte.
 
 use crate::terminal::{
     escapes::{EscapeFilter, EscapePolicy},
@@ -9,7 +9,7 @@ use countersign_model::StreamName;
 use std::io::{self, Write as _};
 
 pub(super) struct Display {
-    /// Only where a terminal of the task is shown on a terminal of ours.
+    /// Present if the task's terminal is drawn on our terminal.
     filter: Option<EscapeFilter>,
     plain: SafeOutput,
     raw: Option<RawMode>,
@@ -18,16 +18,16 @@ pub(super) struct Display {
 }
 
 impl Display {
-    pub(super) fn new(rule: Option<EscapePolicy>, stream: StreamName) -> Self {
-        Self { filter: rule.map(EscapeFilter::new), plain: SafeOutput::new(false), raw: None, stream }
+    pub(super) fn new(policy: Option<EscapePolicy>, stream: StreamName) -> Self {
+        Self { filter: policy.map(EscapeFilter::new), plain: SafeOutput::new(false), raw: None, stream }
     }
 
-    /// Whether it is drawn; else everything is written, once.
+    /// Whether the task's terminal is drawn; otherwise every byte is written once.
     pub(super) fn draws(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// Whether the keyboard is the task's.
+    /// Whether the keyboard belongs to the task.
     pub(super) fn is_raw(&self) -> bool {
         self.raw.is_some()
     }
@@ -50,7 +50,7 @@ impl Display {
         }
     }
 
-    /// Makes room for a screen of this height: what was on this terminal before stays above it.
+    /// Scrolls by this many rows, so that earlier text stays above the task's screen.
     pub(super) fn make_room(&mut self, rows: usize) -> io::Result<()> {
         let Some(filter) = &mut self.filter else { return Ok(()) };
         let mut out = io::stdout().lock();
@@ -61,8 +61,8 @@ impl Display {
         Ok(())
     }
 
-    /// Leaves the terminal as it was; whether the keyboard was the task's.
-    pub(super) fn leave(&mut self) -> bool {
+    /// Restores the terminal. Returns whether the keyboard belonged to the task.
+    pub(super) fn restore(&mut self) -> bool {
         if let Some(filter) = &mut self.filter {
             let reset = filter.finish();
             let _ = io::stdout().write_all(&reset).and_then(|()| io::stdout().flush());

@@ -1,12 +1,12 @@
-//! What was sent to a task and not answered yet. After a break it is sent again under the same numbers, so that each
-//! message is applied once.
+//! Messages to a task that are not answered yet. After a reconnect they are sent again under the same numbers, so that
+//! the daemon applies each of them once.
 
 use countersign_client::{Attachment, ClientError};
 use countersign_model::api::{AttachMessage, ResizeBody, StdinBody};
 use std::collections::VecDeque;
 
-/// How many messages may wait for a daemon that is away.
-const MAX_UNANSWERED: usize = 4096;
+/// How many messages may wait for a daemon that restarts.
+const MAX_UNANSWERED_MESSAGES: usize = 4096;
 
 /// One message to a task.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum OutboxMessage {
 }
 
 impl OutboxMessage {
-    fn pass(&self, daemon: &mut Attachment) -> Result<(), ClientError> {
+    fn send_to(&self, daemon: &mut Attachment) -> Result<(), ClientError> {
         match self {
             Self::Typed(bytes) => daemon.type_bytes(bytes),
             Self::End => daemon.send(&AttachMessage::Stdin(StdinBody::eof())),
@@ -26,10 +26,10 @@ impl OutboxMessage {
     }
 }
 
-/// Messages from the first that was not answered on. The daemon counts without gaps, so a message that was answered
-/// behind that one stays, and is sent again with the rest.
+/// The messages from the first unanswered one on. The daemon numbers them without gaps, so a later message that is
+/// already answered stays here and is sent again with the rest.
 pub(super) struct Outbox {
-    /// Names this client across connections.
+    /// Identifies this client across connections.
     key: String,
     unanswered: VecDeque<(OutboxMessage, bool)>,
     next: u64,
@@ -44,35 +44,35 @@ impl Outbox {
         &self.key
     }
 
-    /// The number of the first message that is sent on a new connection.
-    pub(super) fn first(&self) -> u64 {
+    /// The number of the first message that a new connection sends.
+    pub(super) fn first_number(&self) -> u64 {
         self.next - self.unanswered.len() as u64
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.unanswered.len() < MAX_UNANSWERED
+        self.unanswered.len() < MAX_UNANSWERED_MESSAGES
     }
 
-    /// Sends a message, and keeps it until it is answered.
-    pub(super) fn send(&mut self, daemon: &mut Attachment, sent: OutboxMessage) -> Result<(), ClientError> {
-        let passed = sent.pass(daemon);
-        self.keep(sent);
-        passed
+    /// Sends a message and keeps it until the daemon answers it.
+    pub(super) fn send(&mut self, daemon: &mut Attachment, message: OutboxMessage) -> Result<(), ClientError> {
+        let result = message.send_to(daemon);
+        self.push(message);
+        result
     }
 
-    /// Sends everything again that was not answered.
-    pub(super) fn send_again(&self, daemon: &mut Attachment) -> Result<(), ClientError> {
-        self.unanswered.iter().try_for_each(|(sent, _)| sent.pass(daemon))
+    /// Sends every unanswered message again.
+    pub(super) fn resend(&self, daemon: &mut Attachment) -> Result<(), ClientError> {
+        self.unanswered.iter().try_for_each(|(message, _)| message.send_to(daemon))
     }
 
-    fn keep(&mut self, sent: OutboxMessage) {
-        self.unanswered.push_back((sent, false));
+    fn push(&mut self, message: OutboxMessage) {
+        self.unanswered.push_back((message, false));
         self.next += 1;
     }
 
-    /// The message of this number was applied or refused.
-    pub(super) fn answered(&mut self, n: u64) {
-        let at = n.checked_sub(self.first()).and_then(|at| usize::try_from(at).ok());
+    /// Records that the daemon applied or refused the message of this number.
+    pub(super) fn mark_answered(&mut self, n: u64) {
+        let at = n.checked_sub(self.first_number()).and_then(|at| usize::try_from(at).ok());
         if let Some((_, answered)) = at.and_then(|at| self.unanswered.get_mut(at)) {
             *answered = true;
         }
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_answered_out_of_order_stays_behind_what_is_not() {
+    fn a_message_answered_out_of_order_stays_until_those_before_it_are_answered() {
         let mut outbox = Outbox::new("k".to_owned());
         for size in 0..4 {
-            outbox.keep(OutboxMessage::Size(size, size));
+            outbox.push(OutboxMessage::Size(size, size));
         }
-        for (answered, first, kept) in [(2, 0, 4), (0, 1, 3), (7, 1, 3), (0, 1, 3), (1, 3, 1), (3, 4, 0)] {
-            outbox.answered(answered);
-            assert_eq!((outbox.first(), outbox.unanswered.len()), (first, kept), "after {answered}");
+        for (answered, first, left) in [(2, 0, 4), (0, 1, 3), (7, 1, 3), (0, 1, 3), (1, 3, 1), (3, 4, 0)] {
+            outbox.mark_answered(answered);
+            assert_eq!((outbox.first_number(), outbox.unanswered.len()), (first, left), "after {answered}");
         }
     }
 }

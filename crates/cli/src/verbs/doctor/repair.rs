@@ -1,6 +1,6 @@
-//! The ledger in `doctor`: what is wrong with it, and putting a sound one in its place.
+//! The ledger in `doctor`: examines it, and with `--fix` repairs it.
 
-use crate::target_home::TargetHome;
+use crate::{render::text::count, target_home::TargetHome};
 use anyhow::{Context as _, bail};
 use countersign_model::{CredentialKind, api::StopTasks};
 use countersign_store::{
@@ -11,99 +11,96 @@ use countersign_store::{
     verify::{self, VerifyScope},
 };
 
-/// Whether the ledger is sound, from its files.
+/// Examines the ledger's files: one line about a sound ledger, or about what is wrong.
 pub(crate) fn examine(home: &Home) -> Result<String, String> {
     if let Err(e) = condition::check(home, CheckDepth::Whole) {
         return Err(e.to_string());
     }
     if !home.ledger().exists() {
-        return Ok("none yet".to_owned());
+        return Ok("none yet; the first start creates it".to_owned());
     }
-    let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
-    let report = verify::home(home, &wanted, &|_, _| {}).map_err(|e| e.to_string())?;
+    let scope = VerifyScope { receipts_only: true, ..VerifyScope::default() };
+    let report = verify::home(home, &scope, &|_, _| {}).map_err(|e| e.to_string())?;
     let repairs = repairs(home);
-    let known: Vec<&String> = repairs.iter().flat_map(|r| &r.findings).collect();
+    // Findings that an earlier repair recorded are not new.
+    let recorded: Vec<&String> = repairs.iter().flat_map(|r| &r.findings).collect();
     let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-    let fresh: Vec<&String> = findings.iter().filter(|f| !known.contains(f)).collect();
-    if !fresh.is_empty() {
-        let told: Vec<&str> = fresh.iter().take(3).map(|f| f.as_str()).collect();
-        return Err(format!("{} (csn verify tells all)", told.join("; ")));
+    let new: Vec<&String> = findings.iter().filter(|f| !recorded.contains(f)).collect();
+    if !new.is_empty() {
+        let first: Vec<&str> = new.iter().take(3).map(|f| f.as_str()).collect();
+        return Err(format!("{}; for all findings: csn verify", first.join("; ")));
     }
-    let (decisions, receipts) = (report.decisions, report.receipts);
+    let counts = format!("{}, {}", count(report.decisions, "decision"), count(report.receipts, "receipt"));
     match repairs.last() {
-        None => Ok(format!("{decisions} decisions, {receipts} receipts, chains whole")),
-        Some(last) => Ok(format!(
-            "{decisions} decisions, {receipts} receipts; repaired at {}, {} (csn verify names what is missing since)",
-            last.at,
-            lost(last)
-        )),
+        None => Ok(format!("{counts}, chains intact")),
+        Some(last) => {
+            Ok(format!("{counts}; repaired at {}, {} (csn verify names what is missing)", last.at, lost_line(last)))
+        }
     }
 }
 
-/// Repairs a ledger that cannot be gone on from; what was done. A daemon that only reads is stopped for it.
-pub(crate) fn fix(place: &TargetHome) -> anyhow::Result<Vec<String>> {
-    let TargetHome { home, client, own } = place;
+/// Repairs a ledger that the daemon cannot write any more, and tells what it did. Stops a daemon that only reads.
+pub(crate) fn fix(target: &TargetHome) -> anyhow::Result<Vec<String>> {
+    let TargetHome { home, client, own } = target;
     if !own || condition::check(home, CheckDepth::Whole).is_ok() {
         return Ok(Vec::new());
     }
     let life = client.lifecycle().ok();
     let a_person = life.as_ref().is_none_or(|life| life.you == CredentialKind::Person);
     if !a_person || below_an_agent(home) || std::env::var_os(countersign_model::MARKER).is_some() {
-        bail!("the ledger needs repair, which only a person may start: run `csn doctor --fix` in a terminal of yours");
+        bail!("the ledger needs a repair, and only a person may start it: run `csn doctor --fix` in your own terminal");
     }
     if let Some(life) = life {
         client.stop(Some(StopTasks::Keep)).context("the daemon could not be stopped for the repair")?;
         Home::wait_until_gone(life.pid)?;
     }
-    let held = home.lock().context("the ledger is repaired while no daemon runs")?;
-    let done = match repair(home, &held) {
-        Err(e @ LedgerError::Newer { .. }) => return Err(e).context("this cannot be repaired; install the newer csn"),
-        done => done?,
+    let lock = home.lock().context("the ledger can be repaired only while no daemon runs")?;
+    let record = match repair(home, &lock) {
+        Err(e @ LedgerError::Newer { .. }) => {
+            return Err(e).context("this csn cannot repair the ledger: install the newer csn");
+        }
+        record => record?,
     };
-    Ok(done.map_or_else(Vec::new, |done| told(&done)))
+    Ok(record.map_or_else(Vec::new, |record| repair_lines(&record)))
 }
 
-/// What a repair did, and what is lost, for the person who asked for it.
-fn told(done: &RepairRecord) -> Vec<String> {
-    let mut told = vec![format!("the ledger was repaired: {} decisions were recovered", done.decisions)];
-    if let Some(kept) = &done.kept_as {
-        told.push(format!("the old ledger is kept as {kept}, as it was"));
+/// Tells the person who asked for a repair what it did and what is lost.
+fn repair_lines(record: &RepairRecord) -> Vec<String> {
+    let mut lines = vec![format!("repaired the ledger: recovered {}", count(record.decisions, "decision"))];
+    if let Some(name) = &record.kept_as {
+        lines.push(format!("kept the old ledger unchanged as {name}"));
     }
-    told.push(lost(done));
-    if done.remade > 0 {
-        let tasks = counted(done.remade, "task");
-        told.push(format!("{tasks}: only the output and the exit are known, not the command or who allowed it"));
+    lines.push(lost_line(record));
+    if record.remade > 0 {
+        let tasks = count(record.remade, "task");
+        lines.push(format!("{tasks}: only the output and the exit are known, not the command or who allowed it"));
     }
-    if done.grants_revoked + done.tokens_revoked > 0 {
-        let (grants, tokens) = (counted(done.grants_revoked, "grant"), counted(done.tokens_revoked, "token"));
-        told.push(format!(
-            "{grants} and {tokens} were revoked, because a lost decision may have revoked or narrowed them: grant again what \
-             you want (csn grants add, csn token create)"
+    if record.grants_revoked + record.tokens_revoked > 0 {
+        let (grants, tokens) = (count(record.grants_revoked, "grant"), count(record.tokens_revoked, "token"));
+        lines.push(format!(
+            "revoked {grants} and {tokens}, because a lost decision may have revoked or narrowed them: create again what \
+             you need (csn grants add, csn token create)"
         ));
     }
-    if !is_whole(done) {
-        told.push("start agents again that are running now: the ledger may not know them any more".to_owned());
+    if !is_complete(record) {
+        lines.push("restart the agents that are running now: the ledger may not know them any more".to_owned());
     }
-    told
+    lines
 }
 
-fn is_whole(done: &RepairRecord) -> bool {
-    done.lost.is_empty() && done.remade == 0 && done.findings.is_empty()
+fn is_complete(record: &RepairRecord) -> bool {
+    record.lost.is_empty() && record.remade == 0 && record.findings.is_empty()
 }
 
-fn lost(done: &RepairRecord) -> String {
+fn lost_line(record: &RepairRecord) -> String {
     let range = |(from, to): &(i64, i64)| if from == to { from.to_string() } else { format!("{from} to {to}") };
-    match done.lost.as_slice() {
-        [] if is_whole(done) => "no decision is lost".to_owned(),
-        [] => "what was decided last may be lost".to_owned(),
+    match record.lost.as_slice() {
+        [] if is_complete(record) => "no decision is lost".to_owned(),
+        [] => "the most recent decisions may be lost".to_owned(),
         lost => {
             let ranges: Vec<String> = lost.iter().take(5).map(range).collect();
             let more = if lost.len() > 5 { ", …" } else { "" };
             format!("lost: decisions {}{more}", ranges.join(", "))
         }
     }
-}
-
-fn counted(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
