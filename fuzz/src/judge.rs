@@ -3,12 +3,12 @@
 #![no_main]
 
 use countersign_model::{Verdict, Facts, Grant, Grants};
-use countersign_policy::{Context, Rules, Surroundings, judge, read_text};
+use countersign_policy::{JudgeContext, CheckedRules, ParseContext, judge, read_text};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let plan = read_text(text, &Surroundings { cwd: "/work/proj", home: "/home/dev", environment: &|_| false });
-    let context = Context::personal("/home/dev", vec!["/work/proj".to_owned()]);
-    let (facts, rules) = (Facts::none("/work/proj"), Rules::default());
+    let plan = read_text(text, &ParseContext { cwd: "/work/proj", home: "/home/dev", environment: &|_| false });
+    let context = JudgeContext::personal("/home/dev", vec!["/work/proj".to_owned()]);
+    let (facts, rules) = (Facts::none("/work/proj"), CheckedRules::default());
     let plain = judge(&plan, &facts, &context, &rules, &Grants::default());
     if let Verdict::Allow { .. } = plain.answer {
         for occurrence in plan.occurrences.iter().filter(|o| !o.shadow) {

@@ -3,16 +3,16 @@
 #![no_main]
 
 use countersign_model::{Verdict, Facts, Grants};
-use countersign_policy::{Context, Rules, Surroundings, judge, read_argv};
+use countersign_policy::{JudgeContext, CheckedRules, ParseContext, judge, read_argv};
 
 libfuzzer_sys::fuzz_target!(|input: (u8, Vec<String>)| {
     let (program, words) = input;
     let names = ["sed", "awk", "jq", "find", "git", "sort", "rg", "yq", "xargs", "env", "tar", "sudo", "bash", "test", "date", "rm"];
     let mut argv = vec![names[usize::from(program) % names.len()].to_owned()];
     argv.extend(words.into_iter().take(12).filter(|w| !w.contains('\0')));
-    let plan = read_argv(&argv, &Surroundings { cwd: "/work/proj", home: "/home/dev", environment: &|_| false });
-    let context = Context::personal("/home/dev", vec!["/work/proj".to_owned()]);
-    let assessment = judge(&plan, &Facts::none("/work/proj"), &context, &Rules::default(), &Grants::default());
+    let plan = read_argv(&argv, &ParseContext { cwd: "/work/proj", home: "/home/dev", environment: &|_| false });
+    let context = JudgeContext::personal("/home/dev", vec!["/work/proj".to_owned()]);
+    let assessment = judge(&plan, &Facts::none("/work/proj"), &context, &CheckedRules::default(), &Grants::default());
     if let Verdict::Allow { .. } = assessment.answer {
         let told = |w: &str| argv.iter().any(|a| a == w);
         assert!(!(argv[0] == "find" && (told("-delete") && argv.get(1).map(String::as_str) == Some("-delete"))));

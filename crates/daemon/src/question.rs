@@ -39,7 +39,7 @@ impl CleanTexts {
         let source = request.args.command.as_deref();
         let mut texts = Self { each: Vec::new(), clean: true };
         for occurrence in &prepared.plan.occurrences {
-            let directories = countersign_policy::directories_of(occurrence, &prepared.facts);
+            let directories = countersign_policy::occurrence_directories(occurrence, &prepared.facts);
             let verb = text(mask, &occurrence.verb);
             let said = match source.and_then(|s| s.get(occurrence.span.clone())) {
                 Some(part) if !part.trim().is_empty() => text(mask, part),
@@ -84,7 +84,7 @@ impl Case<'_> {
         let in_session = self.session.is_some_and(|s| s.implicit.is_none());
         let Prepared { plan, facts, .. } = self.prepared;
         let options = if texts.clean {
-            countersign_policy::options(plan, facts, assessment, &self.context(), in_session)
+            countersign_policy::offered_choices(plan, facts, assessment, &self.context(), in_session)
         } else {
             vec![Choice::Once, Choice::Deny]
         };
@@ -105,7 +105,7 @@ impl Case<'_> {
         let SavingAnswer { choice, any_arguments, by, about } = *given;
         let Prepared { plan, facts, .. } = self.prepared;
         let context = self.context();
-        let all = countersign_policy::proposals(choice, any_arguments, plan, facts, assessment, &context);
+        let all = countersign_policy::grant_proposals(choice, any_arguments, plan, facts, assessment, &context);
         let mask = self.mask();
         // What the card did not ask about, because it was covered then, is not saved by answering it.
         let asked = |p: &&GrantProposal| {
@@ -132,13 +132,13 @@ impl Case<'_> {
     pub(crate) fn card(&self, asked_by: &str, options: &[Choice], assessment: &Assessment) -> Card {
         let mask = self.mask();
         let Prepared { plan, facts, .. } = self.prepared;
-        let places = countersign_policy::places(plan, assessment);
+        let places = countersign_policy::card_directories(plan, assessment);
         let context = self.context();
         let offers = options.iter().copied().filter(|c| c.saves());
         let offers = offers.filter_map(|choice| self.offer(choice, assessment, &context, &mask, &places));
         let variables = self.request.args.env.iter();
         let variables = variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), LONGEST_VARIABLE));
-        let not_saved = countersign_policy::cannot_be_saved(plan, assessment);
+        let not_saved = countersign_policy::unsavable_reason(plan, assessment);
         Card {
             asked_by: text_bounded(&mask, asked_by, LONGEST_OPERANDS),
             risks: risks_in_words(assessment, &mask),
@@ -146,7 +146,7 @@ impl Case<'_> {
             variables: variables.collect(),
             offers: offers.collect(),
             scripts: facts.scripts.iter().filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
-            in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
+            in_session_folder: matches!((&places[..], &context.session_folder), ([one], Some(folder)) if one == folder),
             confinement: assessment.sandbox.confinement,
             sandbox: Some(assessment.sandbox.summary(|path| text(&mask, path))),
         }
@@ -162,7 +162,7 @@ impl Case<'_> {
         places: &[String],
     ) -> Option<GrantOffer> {
         let Prepared { plan, facts, argv, .. } = self.prepared;
-        let all = countersign_policy::proposals(choice, false, plan, facts, assessment, context)?;
+        let all = countersign_policy::grant_proposals(choice, false, plan, facts, assessment, context)?;
         let place = places.first().map_or(facts.cwd.resolved.as_str(), String::as_str);
         let mut offer =
             GrantOffer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
@@ -175,11 +175,11 @@ impl Case<'_> {
             offer.exact |= proposal.operands.is_some();
             offer.saves.push(register_command::label(&grant));
             let grants = Grants::from_grants(vec![grant]);
-            let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
+            let reach = countersign_policy::coverage_examples(proposal, place, facts, &grants, context, &self.settings.rules);
             // That it covers what is asked for goes without saying.
             let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
-            offer.covers.extend(reach.covers.iter().filter(other).map(told));
-            offer.does_not_cover.extend(reach.does_not.iter().map(told));
+            offer.covers.extend(reach.covered.iter().filter(other).map(told));
+            offer.does_not_cover.extend(reach.not_covered.iter().map(told));
         }
         Some(offer)
     }
@@ -267,7 +267,7 @@ fn script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
     let shown = &bytes[..bytes.len().min(SCRIPT_SHOWN as usize)];
     let content = text(mask, &String::from_utf8_lossy(shown));
     Some(Script {
-        path: text(mask, &countersign_policy::clean(path)),
+        path: text(mask, &countersign_policy::clean_path(path)),
         sha256: asked,
         content,
         omitted: (bytes.len() - shown.len()) as u64,

@@ -13,8 +13,9 @@ pub fn failing_examples() -> (usize, Vec<String>) {
     let mut failing: Vec<String> = examples
         .iter()
         .filter_map(|example| {
-            let command = typed(example.command, example.table);
-            check(example, &command).map(|why| format!("{} `{}`: `{command}` {why}", example.table, example.row))
+            let command = quote_phrase(example.command, example.table);
+            check_example(example, &command)
+                .map(|why| format!("{} `{}`: `{command}` {why}", example.table, example.row))
         })
         .collect();
     failing.extend(secret_names::failing_examples());
@@ -23,15 +24,15 @@ pub fn failing_examples() -> (usize, Vec<String>) {
     (examples.len() + secret_names::examples().len(), failing)
 }
 
-fn assess(command: &str) -> (Plan, Assessment) {
+fn assess_command(command: &str) -> (Plan, Assessment) {
     let plan = read_text(command, &ParseContext { cwd: PROJECT, home: HOME, environment: &|_| false });
     let context = JudgeContext::personal(HOME, vec![PROJECT.to_owned()]);
     let assessment = judge(&plan, &Facts::none(PROJECT), &context, &CheckedRules::default(), &Grants::default());
     (plan, assessment)
 }
 
-fn check(example: &tables::TableExample, command: &str) -> Option<String> {
-    let (plan, assessment) = assess(command);
+fn check_example(example: &tables::TableExample, command: &str) -> Option<String> {
+    let (plan, assessment) = assess_command(command);
     match example.table {
         "phrases" => {
             let allowed = matches!(assessment.verdict, Verdict::Allow { .. });
@@ -67,7 +68,7 @@ fn check(example: &tables::TableExample, command: &str) -> Option<String> {
 }
 
 /// Phrases are written without quotes; what a shell would take apart is quoted here.
-fn typed(command: &str, table: &str) -> String {
+fn quote_phrase(command: &str, table: &str) -> String {
     if table != "phrases" {
         return command.to_owned();
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     paths, phrase,
-    scopes::{PathCollector, looks, options_with_paths},
+    scopes::{PathCollector, collect_option_paths, collect_path_like_words},
     tables::{self, OperandRole, ParsedOptions, RiskTrigger, VerbRisks},
 };
 use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, ReadOnlyProof, Risk, Word, WordValue};
@@ -15,10 +15,10 @@ struct Verb<'w> {
     globals: Vec<ParsedOptions<'w>>,
 }
 
-fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
+fn find_verb<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
     let mut verb = program.to_owned();
     let (mut rest, mut globals) = (1, Vec::new());
-    let Some(mut depth) = tables::depth(program) else {
+    let Some(mut subcommands) = tables::find_subcommands(program) else {
         if tables::is_one_word(program) || SIDE_EFFECTS.contains(&program) {
             return Verb { verb, rest, globals };
         }
@@ -39,10 +39,10 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
     if program == "cargo" && words.get(1).and_then(Word::text).is_some_and(|t| t.starts_with('+')) {
         rest = 2;
     }
-    let mut wanted = usize::MAX;
+    let mut verb_words = usize::MAX;
     let mut taken = 0;
-    while taken < wanted && rest <= words.len() {
-        let parsed = depth.globals.parse_options(&words[rest..], false, true);
+    while taken < verb_words && rest <= words.len() {
+        let parsed = subcommands.globals.parse_options(&words[rest..], false, true);
         let next = rest + parsed.rest;
         globals.push(parsed);
         let Some(text) = words.get(next).and_then(Word::text) else {
@@ -54,7 +54,7 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
             break;
         };
         // The last words of a verb stand directly behind each other: `git remote -v update` is `git remote`.
-        if taken > 0 && next != rest && tables::depth(&verb).is_none() {
+        if taken > 0 && next != rest && tables::find_subcommands(&verb).is_none() {
             globals.pop();
             break;
         }
@@ -63,8 +63,8 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
             break;
         }
         if taken == 0 {
-            wanted = depth.of(text);
-            if wanted == 0 {
+            verb_words = subcommands.verb_words_for(text);
+            if verb_words == 0 {
                 rest = next;
                 break;
             }
@@ -73,9 +73,9 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
         verb.push_str(text);
         rest = next + 1;
         taken += 1;
-        if let Some(deeper) = tables::depth(&verb) {
-            depth = deeper;
-            (wanted, taken) = (usize::MAX, 0);
+        if let Some(deeper) = tables::find_subcommands(&verb) {
+            subcommands = deeper;
+            (verb_words, taken) = (usize::MAX, 0);
         }
     }
     Verb { verb, rest, globals }
@@ -122,7 +122,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         if occurrence.verb.is_empty() {
             occurrence.verb = "bash".to_owned();
         }
-        looks(&words, 1, None, &mut scopes);
+        collect_path_like_words(&words, 1, None, &mut scopes);
     } else if by_path {
         occurrence.verb = match (&directory, name.starts_with('/')) {
             (_, true) => paths::clean(&name),
@@ -133,26 +133,26 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         occurrence.base_risks = vec![Risk::Write, Risk::WorkspaceCode];
         risks.push((Risk::Write, "a program given by its path"));
         risks.push((Risk::WorkspaceCode, "runs a file, which the agent may have changed"));
-        scopes.value(&words[0], OperandRole::File, false, &mut misfit);
-        looks(&words, 1, None, &mut scopes);
+        scopes.add_word(&words[0], OperandRole::File, false, &mut misfit);
+        collect_path_like_words(&words, 1, None, &mut scopes);
         // A script's own name is what it is; the danger is the same by any path.
-        if let Some(effects) = tables::effects(&occurrence.program)
+        if let Some(effects) = tables::find_risks(&occurrence.program)
             && effects.base.contains(&Risk::Destructive)
         {
             risks.push((Risk::Destructive, "a program of that name loses data"));
         }
     } else {
-        known_reading(occurrence, &words, &mut scopes, &mut risks);
+        interpret_named_program(occurrence, &words, &mut scopes, &mut risks);
     }
     for redirect in &occurrence.redirects {
-        redirected(redirect, &mut scopes, &mut risks);
+        interpret_redirect(redirect, &mut scopes, &mut risks);
     }
     for assignment in &occurrence.assignments {
         if let WordValue::One(value) = &assignment.value
             && value.starts_with('/')
         {
             // A place that a variable points at is touched like any other.
-            scopes.push(value, value, false, PathKind::Perhaps, false, false);
+            scopes.add_scope(value, value, false, PathKind::Perhaps, false, false);
         }
     }
     if scopes.seeks_credentials {
@@ -172,7 +172,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
 
 /// Options of git itself that change nothing about what it runs.
 #[rustfmt::skip]
-const INERT: &[&str] = &[
+const INERT_GIT_OPTIONS: &[&str] = &[
     "-C", "-c", "--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--icase-pathspecs", "--glob-pathspecs",
     "--noglob-pathspecs", "--no-replace-objects", "--version", "--help",
 ];
@@ -180,11 +180,11 @@ const INERT: &[&str] = &[
 /// What stands before a subcommand: another directory, other configuration.
 #[derive(Default)]
 struct LeadingOptions {
-    moved: Option<String>,
-    configured: Vec<Assignment>,
+    directory: Option<String>,
+    settings: Vec<Assignment>,
 }
 
-fn leading(
+fn read_leading_options(
     program: &str,
     words: &[Word],
     rest: usize,
@@ -200,42 +200,43 @@ fn leading(
             match (program, option.as_str(), value.text()) {
                 ("git", "-C", Some(to)) => {
                     // Each counts from where the one before has led.
-                    let to = match &found.moved {
+                    let to = match &found.directory {
                         Some(before) => paths::join(before, to),
                         None => to.to_owned(),
                     };
-                    scopes.value(&Word::literal(to.clone()), OperandRole::Dir, false, misfit);
-                    found.moved = Some(to);
+                    scopes.add_word(&Word::literal(to.clone()), OperandRole::Dir, false, misfit);
+                    found.directory = Some(to);
                 }
                 ("git", "-C", None) => {
                     scopes.loose = true;
                     misfit.get_or_insert_with(|| "where it runs is not known".to_owned());
                 }
-                ("git", "-c", text) if !text.is_some_and(inert_git_setting) => {
+                ("git", "-c", text) if !text.is_some_and(is_inert_git_setting) => {
                     misfit.get_or_insert_with(|| "sets git configuration".to_owned());
                     risks.push((Risk::WorkspaceCode, "git configuration can name programs to run"));
                     let name = format!("git -c {}", text.unwrap_or("?"));
-                    found.configured.push(Assignment { name, value: value.value.clone() });
+                    found.settings.push(Assignment { name, value: value.value.clone() });
                     if let Some((_, value)) = text.and_then(|t| t.split_once('='))
                         && value.contains('/')
                     {
-                        scopes.value(&Word::literal(value), OperandRole::Path, false, misfit);
+                        scopes.add_word(&Word::literal(value), OperandRole::Path, false, misfit);
                     }
                 }
-                _ => drop(scopes.value(value, *role, false, misfit)),
+                _ => drop(scopes.add_word(value, *role, false, misfit)),
             }
         }
         if let Some(why) = &parsed.misfit {
             misfit.get_or_insert_with(|| why.clone());
             // An option that is not known may name a file all the same.
-            looks(&words[1..rest], 0, None, scopes);
+            collect_path_like_words(&words[1..rest], 0, None, scopes);
         }
         if program == "git"
-            && let Some((option, _, _)) = parsed.options.iter().find(|(o, _, _)| !INERT.contains(&o.as_str()))
+            && let Some((option, _, _)) =
+                parsed.options.iter().find(|(o, _, _)| !INERT_GIT_OPTIONS.contains(&o.as_str()))
         {
             misfit.get_or_insert_with(|| format!("the option {option}"));
             risks.push((Risk::WorkspaceCode, "git is pointed at other files, which can name programs to run"));
-            found.configured.push(Assignment { name: format!("git {option}"), value: WordValue::Unknown });
+            found.settings.push(Assignment { name: format!("git {option}"), value: WordValue::Unknown });
         }
     }
     found
@@ -243,7 +244,7 @@ fn leading(
 
 /// `cd` and its kind. To go somewhere is to read nothing: what follows is checked wherever it may then be, and this where it
 /// goes if all went well before.
-fn go_to(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &mut Option<String>) {
+fn interpret_cd(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &mut Option<String>) {
     let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
     let likely = match scopes.directory {
         Directory::Known(all) => Directory::Known(all.iter().take(1).cloned().collect()),
@@ -251,27 +252,28 @@ fn go_to(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &m
     };
     let mut there = PathCollector::new(&likely, scopes.home);
     match operand {
-        Some(word) if word.text() != Some("-") => drop(there.value(word, OperandRole::Dir, false, misfit)),
-        None if program == "cd" => there.push(there.home, there.home, false, PathKind::Directory, false, false),
+        Some(word) if word.text() != Some("-") => drop(there.add_word(word, OperandRole::Dir, false, misfit)),
+        None if program == "cd" => there.add_scope(there.home, there.home, false, PathKind::Directory, false, false),
         _ => {}
     }
     scopes.loose |= there.loose;
     scopes.list.extend(there.list);
 }
 
-fn known_reading(
+fn interpret_named_program(
     occurrence: &mut Occurrence,
     words: &[Word],
     scopes: &mut PathCollector<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
 ) {
     let program = occurrence.program.clone();
-    let Verb { verb, rest, globals } = verb_of(&program, words);
+    let Verb { verb, rest, globals } = find_verb(&program, words);
     let own = words.get(rest.min(words.len())..).unwrap_or_default();
     occurrence.verb.clone_from(&verb);
     let mut misfit: Option<String> = None;
     let bare_builtin = words[0].text() == Some(&program);
-    let LeadingOptions { moved, configured } = leading(&program, words, rest, &globals, scopes, risks, &mut misfit);
+    let LeadingOptions { directory: moved, settings: configured } =
+        read_leading_options(&program, words, rest, &globals, scopes, risks, &mut misfit);
     occurrence.assignments.extend(configured);
     // `git -C x status`: paths are meant from there.
     let elsewhere = moved.map(|to| match scopes.directory {
@@ -280,36 +282,36 @@ fn known_reading(
     });
     let inner_directory = elsewhere.clone().unwrap_or_else(|| scopes.directory.clone());
     let mut inner = PathCollector::new(&inner_directory, scopes.home);
-    let mut told = None;
+    let mut matched = None;
     if bare_builtin && matches!(program.as_str(), "test" | "[") {
-        told = Some(phrase::test(words, &mut inner));
+        matched = Some(phrase::match_test(words, &mut inner));
     } else if bare_builtin && program == "[[" {
         for word in own {
-            inner.value(word, OperandRole::Name, false, &mut misfit);
+            inner.add_word(word, OperandRole::Name, false, &mut misfit);
         }
         occurrence.reading = ReadOnlyProof::SideEffect;
     } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
-        occurrence.reading = side_effect(&program, own, &mut inner, risks);
+        occurrence.reading = interpret_builtin(&program, own, &mut inner, risks);
     } else if bare_builtin && matches!(program.as_str(), "cd" | "pushd" | "popd") {
-        go_to(&program, own, &mut inner, &mut misfit);
+        interpret_cd(&program, own, &mut inner, &mut misfit);
         occurrence.reading = ReadOnlyProof::SideEffect;
-    } else if informs(&program, if verb == program { &words[1..] } else { own }, &verb)
+    } else if prints_version(&program, if verb == program { &words[1..] } else { own }, &verb)
         && (verb == program || globals.iter().all(|g| g.options.is_empty()))
     {
         misfit = None;
         occurrence.reading = ReadOnlyProof::Phrase("version");
         // The workspace can choose what most tools run even then: beside something granted they are asked about.
         occurrence.literal &= tables::is_inert(&program);
-    } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.is_meant(own)) {
-        told = Some(phrase::match_phrase(phrase, own, &mut inner));
+    } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.applies_to(own)) {
+        matched = Some(phrase::match_phrase(phrase, own, &mut inner));
         // Beside something granted it would not be confined, and then it has to be asked about.
         occurrence.literal &= !phrase.confined;
     }
     let mut recursive = false;
-    if let Some(told) = told {
-        recursive = told.recursive;
-        occurrence.reading = told.reading;
-        if let Some(why) = told.opaque {
+    if let Some(matched) = matched {
+        recursive = matched.recursive;
+        occurrence.reading = matched.reading;
+        if let Some(why) = matched.opaque {
             occurrence.opaque.get_or_insert(why);
             risks.push((Risk::Opaque, why.reason()));
         }
@@ -317,12 +319,12 @@ fn known_reading(
     if let (Some(why), ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect) = (&misfit, &occurrence.reading) {
         occurrence.reading = ReadOnlyProof::Not(why.clone());
     }
-    let effects = tables::effects(&verb);
+    let effects = tables::find_risks(&verb);
     occurrence.base_risks = effects.map(|e| e.base.clone()).unwrap_or_else(|| vec![Risk::Write]);
     if !matches!(occurrence.reading, ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect) {
         // Some tools take what matters before their subcommand.
         let options = if matches!(program.as_str(), "npx" | "bunx" | "pnpx" | "cargo") { &words[1..] } else { own };
-        act(occurrence, effects, own, options, &mut inner, risks, &mut recursive);
+        interpret_effects(occurrence, effects, own, options, &mut inner, risks, &mut recursive);
     } else if occurrence.opaque.is_none() {
         occurrence.base_risks.clear();
     }
@@ -330,7 +332,7 @@ fn known_reading(
         && scopes.list.is_empty()
         && !matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_))
     {
-        inner.here(recursive);
+        inner.add_working_directory(recursive);
     }
     scopes.loose |= inner.loose;
     scopes.seeks_credentials |= inner.seeks_credentials;
@@ -338,7 +340,7 @@ fn known_reading(
 }
 
 /// Risks and paths of what does more than read.
-fn act(
+fn interpret_effects(
     occurrence: &Occurrence,
     effects: Option<&'static VerbRisks>,
     own: &[Word],
@@ -352,12 +354,12 @@ fn act(
         None if fits_phrase => risks.push((Risk::Write, "not one of its read-only forms")),
         None => risks.push((Risk::Write, "a program that is not known may write")),
         Some(effects) => {
-            risks.extend(effects.base.iter().map(|r| (*r, reason(*r))));
+            risks.extend(effects.base.iter().map(|r| (*r, risk_reason(*r))));
             if effects.base.is_empty() {
                 risks.push((Risk::Write, "not one of its read-only forms"));
             }
             let bare = tables::OptionGrammar::default();
-            let dashed = (effects.verb == "tar").then(|| with_dash(own)).flatten();
+            let dashed = (effects.verb == "tar").then(|| dash_first_word(own)).flatten();
             let own = dashed.as_deref().unwrap_or(own);
             let parsed = effects.grammar.as_ref().unwrap_or(&bare).parse_options(own, false, false);
             *recursive |= effects.recursive.contains(&"always")
@@ -374,7 +376,7 @@ fn act(
                     }),
                 };
                 if hit {
-                    risks.extend(raised.iter().map(|r| (*r, reason(*r))));
+                    risks.extend(raised.iter().map(|r| (*r, risk_reason(*r))));
                 }
             }
             if let Some(grammar) = &effects.grammar {
@@ -390,36 +392,38 @@ fn act(
                         if *role == OperandRole::Text {
                             // Behind an option that takes text, an unknown word is that text.
                             if value.texts().is_some() {
-                                looks(std::slice::from_ref(value), 0, Some(effects), scopes);
+                                collect_path_like_words(std::slice::from_ref(value), 0, Some(effects), scopes);
                             }
                         } else {
-                            scopes.value(value, *role, *recursive, &mut misfit);
+                            scopes.add_word(value, *role, *recursive, &mut misfit);
                         }
                     }
                 }
                 for (word, role) in &parsed.operands {
                     match role {
-                        OperandRole::Text => looks(std::slice::from_ref(*word), 0, Some(effects), scopes),
-                        role => drop(scopes.value(word, *role, *recursive, &mut misfit)),
+                        OperandRole::Text => {
+                            collect_path_like_words(std::slice::from_ref(*word), 0, Some(effects), scopes)
+                        }
+                        role => drop(scopes.add_word(word, *role, *recursive, &mut misfit)),
                     }
                 }
                 // Options that the grammar does not know may still name files.
                 if parsed.misfit.is_some() {
-                    looks(own, 0, Some(effects), scopes);
+                    collect_path_like_words(own, 0, Some(effects), scopes);
                 }
                 return;
             }
         }
     }
     if !fits_phrase || effects.is_some() {
-        looks(own, 0, effects, scopes);
+        collect_path_like_words(own, 0, effects, scopes);
     } else {
-        options_with_paths(own, scopes);
+        collect_option_paths(own, scopes);
     }
 }
 
 /// `tar xf a`: the first word is options without their dash.
-fn with_dash(own: &[Word]) -> Option<Vec<Word>> {
+fn dash_first_word(own: &[Word]) -> Option<Vec<Word>> {
     let text = own.first()?.text()?;
     if text.starts_with('-') || !text.bytes().all(|b| b.is_ascii_alphabetic()) {
         return None;
@@ -453,7 +457,7 @@ fn has_option(own: &[Word], options: &[&str], parsed: &ParsedOptions<'_>) -> boo
 }
 
 /// Builtins that touch nothing: what could make them do so.
-fn side_effect(
+fn interpret_builtin(
     program: &str,
     own: &[Word],
     scopes: &mut PathCollector<'_>,
@@ -477,7 +481,7 @@ fn side_effect(
         for word in own {
             // A glob shows what is in a directory.
             if matches!(word.value, WordValue::Pattern(_)) {
-                scopes.value(word, OperandRole::Name, false, &mut misfit);
+                scopes.add_word(word, OperandRole::Name, false, &mut misfit);
             }
         }
     }
@@ -488,18 +492,18 @@ fn side_effect(
 }
 
 /// Tools that say which version they are when asked for nothing else.
-fn informs(program: &str, own: &[Word], verb: &str) -> bool {
+fn prints_version(program: &str, own: &[Word], verb: &str) -> bool {
     let texts: Option<Vec<&str>> = own.iter().map(Word::text).collect();
     let Some(texts) = texts else { return false };
     let known = tables::is_tool(program);
     match texts[..] {
         ["--version" | "--help"] => known && verb == program && !(program == "git" && texts[0] == "--help"),
         ["-vV"] | ["--version", "--verbose"] => verb == program && program == "rustc",
-        ["-V"] => verb == program && tables::says_version_with(program, "-V"),
-        ["-version"] => verb == program && tables::says_version_with(program, "-version"),
-        ["-v"] => verb == program && tables::says_version_with(program, "-v"),
-        ["version"] => verb == program && tables::says_version_with(program, "version"),
-        [] => verb.strip_prefix(program) == Some(" version") && tables::says_version_with(program, "version"),
+        ["-V"] => verb == program && tables::prints_version_with(program, "-V"),
+        ["-version"] => verb == program && tables::prints_version_with(program, "-version"),
+        ["-v"] => verb == program && tables::prints_version_with(program, "-v"),
+        ["version"] => verb == program && tables::prints_version_with(program, "version"),
+        [] => verb.strip_prefix(program) == Some(" version") && tables::prints_version_with(program, "version"),
         ["--client" | "--short" | "-m" | "--client=true"] => {
             verb.strip_prefix(program) == Some(" version") && matches!(program, "kubectl" | "helm" | "go" | "oc")
         }
@@ -508,7 +512,7 @@ fn informs(program: &str, own: &[Word], verb: &str) -> bool {
 }
 
 /// `git -c` settings that only change how things look.
-fn inert_git_setting(setting: &str) -> bool {
+fn is_inert_git_setting(setting: &str) -> bool {
     let (key, value) = setting.split_once('=').unwrap_or((setting, "true"));
     let key = key.to_ascii_lowercase();
     key.starts_with("color.")
@@ -536,7 +540,7 @@ fn inert_git_setting(setting: &str) -> bool {
         || key == "core.fsmonitor" && value == "false"
 }
 
-fn redirected(
+fn interpret_redirect(
     redirect: &countersign_model::Redirect,
     scopes: &mut PathCollector<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
@@ -559,11 +563,11 @@ fn redirected(
     }
     let mut misfit = None;
     let role = if redirect.write { OperandRole::WriteFile } else { OperandRole::File };
-    scopes.value(word, role, false, &mut misfit);
+    scopes.add_word(word, role, false, &mut misfit);
 }
 
 /// The reason that goes with a risk of the tables.
-fn reason(risk: Risk) -> &'static str {
+fn risk_reason(risk: Risk) -> &'static str {
     match risk {
         Risk::Write => "changes files",
         Risk::Destructive => "data may be lost",

@@ -22,12 +22,12 @@ pub struct JudgeContext<'a> {
     /// What the kernel can hold a task to. What only reads asks where it cannot be held to that.
     pub kernel: Kernel,
     /// What the asker wants it to be held to.
-    pub wanted: Option<Confinement>,
+    pub requested_confinement: Option<Confinement>,
     /// Whom the asker wants to reach.
-    pub wanted_network: Option<Network>,
+    pub requested_network: Option<Network>,
     /// How far the sandbox of what is granted or approved goes, and whom a workspace may reach at most: the operator's word.
-    pub granted: GrantedSandbox,
-    pub network: Network,
+    pub granted_sandbox: GrantedSandbox,
+    pub network_limit: Network,
     pub background: bool,
     /// Whether it gets a terminal, and so somebody to answer its questions.
     pub interactive: bool,
@@ -44,7 +44,7 @@ pub struct JudgeContext<'a> {
     pub session: Option<SessionId>,
     pub tool: Tool,
     /// The session's own folder: nothing is granted there.
-    pub folder: Option<String>,
+    pub session_folder: Option<String>,
     /// When: a grant may have ended.
     pub now: Timestamp,
     /// Under which operands and assignments are recorded.
@@ -65,10 +65,10 @@ impl<'a> JudgeContext<'a> {
             audience: Audience::Personal,
             attended: true,
             kernel: Kernel::FULL,
-            wanted: None,
-            wanted_network: None,
-            granted: GrantedSandbox::Narrow,
-            network: Network::Open,
+            requested_confinement: None,
+            requested_network: None,
+            granted_sandbox: GrantedSandbox::Narrow,
+            network_limit: Network::Open,
             background: false,
             interactive: false,
             home,
@@ -78,7 +78,7 @@ impl<'a> JudgeContext<'a> {
             principal: PrincipalId::owner(),
             session: None,
             tool: Tool::Shell,
-            folder: None,
+            session_folder: None,
             now: Timestamp::from_micros(0),
             key: &NO_KEY,
             degraded: false,
@@ -97,20 +97,20 @@ pub fn judge(
 ) -> Assessment {
     let risks: Vec<Vec<(Risk, &'static str)>> =
         plan.occurrences.iter().map(|o| occurrence_risks(o, facts, context)).collect();
-    let notes = notes(&risks);
+    let notes = risk_notes(&risks);
     let mut assessment = Assessment {
         verdict: Verdict::Ask { uncovered: Vec::new() },
         risks: notes,
         sandbox: Sandbox::default(),
         coverage: Vec::new(),
         one_shot: false,
-        directories: plan.occurrences.iter().map(|o| grant::directories(o, facts)).collect(),
+        directories: plan.occurrences.iter().map(|o| grant::working_directories(o, facts)).collect(),
         culprit: None,
     };
-    assessment.coverage = coverage(plan, &risks, facts, context, rules, grants);
+    assessment.coverage = cover_occurrences(plan, &risks, facts, context, rules, grants);
     assessment.one_shot = uncovered(&assessment.coverage).iter().any(|n| !can_be_saved(&plan.occurrences[*n]));
     if let Some((culprit, refusal)) =
-        deny::deny(plan, facts, context).or_else(|| rules.denies(plan, &risks, facts, context))
+        deny::find_hard_deny(plan, facts, context).or_else(|| rules.find_denial(plan, &risks, facts, context))
     {
         assessment.culprit = Some(culprit);
         assessment.verdict = Verdict::Deny(refusal);
@@ -121,13 +121,13 @@ pub fn judge(
     let must_ask = (0..plan.occurrences.len())
         .any(|n| rules.decide_rule(&plan.occurrences[n], &risks[n], facts) == RuleVerdict::Ask);
     let reads = only_reads(&assessment.coverage);
-    let unheld_whole = ask_where_nothing_holds(&case, reads, privileged, &mut assessment.coverage);
+    let ask_whole_plan = ask_where_not_confined(&case, reads, privileged, &mut assessment.coverage);
     let covered = uncovered(&assessment.coverage).is_empty();
-    let only_reads = reads && covered && !unheld_whole && assessment.grants().is_empty();
-    assessment.sandbox = if only_reads { reading() } else { case.accepted(&assessment.coverage) };
-    follow_the_request(&case, privileged, &mut assessment);
-    let weighed = VerdictInput { privileged, must_ask, only_reads, unheld_whole };
-    (assessment.verdict, assessment.sandbox) = weighed.answer(plan, context, &assessment);
+    let only_reads = reads && covered && !ask_whole_plan && assessment.grants().is_empty();
+    assessment.sandbox = if only_reads { read_only_sandbox() } else { case.accepted_sandbox(&assessment.coverage) };
+    apply_requested_confinement(&case, privileged, &mut assessment);
+    let input = VerdictInput { privileged, must_ask, only_reads, ask_whole_plan: ask_whole_plan };
+    (assessment.verdict, assessment.sandbox) = input.decide(plan, context, &assessment);
     assessment
 }
 
@@ -143,35 +143,35 @@ fn only_reads(coverage: &[Coverage]) -> bool {
 
 /// What is known to read runs unasked because the kernel holds it to that; where it cannot, or shall not, a person is asked.
 /// True: there is nothing in the plan to ask about, and still nothing that would hold it, so it is asked about as a whole.
-fn ask_where_nothing_holds(case: &SandboxCase<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
+fn ask_where_not_confined(case: &SandboxCase<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
     let SandboxCase { plan, risks, facts, context, grants, .. } = case;
-    let unheld = if reads { cannot_be_held(plan, context) } else { None };
-    if let Some((why, help)) = unheld {
-        unconfined(plan, risks, facts, context, grants, &|| none(why, help), coverage);
+    let reason = if reads { why_not_confined(plan, context) } else { None };
+    if let Some((why, help)) = reason {
+        cover_unconfined_reads(plan, risks, facts, context, grants, &|| not_covered(why, help), coverage);
     }
     if privileged && uncovered(coverage).is_empty() {
-        apart_from_privileged(plan, coverage);
+        ask_beside_privileged(plan, coverage);
     }
-    unheld.is_some() && plan.occurrences.is_empty()
+    reason.is_some() && plan.occurrences.is_empty()
 }
 
 /// The confinement that the request wants, if it wants another one. A wider one asks.
-fn follow_the_request(case: &SandboxCase<'_>, privileged: bool, assessment: &mut Assessment) {
+fn apply_requested_confinement(case: &SandboxCase<'_>, privileged: bool, assessment: &mut Assessment) {
     // What the operator holds it to is not the asker's to widen.
-    let wanted = case.context.wanted.map(|w| w.max(case.operators_limit()));
-    let Some(wanted) = wanted.filter(|w| *w != assessment.sandbox.confinement && !privileged) else { return };
-    if wanted < assessment.sandbox.confinement {
-        ask_for_wider(wanted, case.grants, &mut assessment.coverage);
+    let requested = case.context.requested_confinement.map(|w| w.max(case.operators_limit()));
+    let Some(requested) = requested.filter(|w| *w != assessment.sandbox.confinement && !privileged) else { return };
+    if requested < assessment.sandbox.confinement {
+        ask_for_wider(requested, case.grants, &mut assessment.coverage);
     }
-    assessment.sandbox = as_requested(std::mem::take(&mut assessment.sandbox), wanted);
+    assessment.sandbox = with_requested_confinement(std::mem::take(&mut assessment.sandbox), requested);
 }
 
 /// What asks for other rights runs unconfined, and what stands beside it would, too: then that asks as well, unless it only
 /// reads. Nobody has seen the two together.
-fn apart_from_privileged(plan: &Plan, coverage: &mut [Coverage]) {
+fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
     for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
         if !occurrence.privileged && matches!(coverage, Coverage::Grant { .. } | Coverage::Rule(_)) {
-            *coverage = none(
+            *coverage = not_covered(
                 "beside something that asks for other rights it would run without confinement",
                 "run it apart from that, or a person's answer",
             );
@@ -180,8 +180,8 @@ fn apart_from_privileged(plan: &Plan, coverage: &mut [Coverage]) {
 }
 
 /// Why what only reads cannot run unasked, and what would help.
-fn cannot_be_held(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
-    if context.wanted.is_some_and(|wanted| wanted != Confinement::ReadOnly) {
+fn why_not_confined(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
+    if context.requested_confinement.is_some_and(|requested| requested != Confinement::ReadOnly) {
         return Some(("it only reads, but shall not be held to that", "a person's answer"));
     }
     if !context.kernel.holds(Confinement::ReadOnly) {
@@ -196,12 +196,12 @@ fn cannot_be_held(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static s
 }
 
 /// What runs unasked: reading, and nothing else.
-fn reading() -> Sandbox {
+fn read_only_sandbox() -> Sandbox {
     Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads)
 }
 
 /// What was granted was granted with its own sandbox: a request that wants a wider one asks a person.
-fn ask_for_wider(wanted: Confinement, grants: &Grants, coverage: &mut [Coverage]) {
+fn ask_for_wider(requested: Confinement, grants: &Grants, coverage: &mut [Coverage]) {
     for coverage in coverage {
         let narrow = match coverage {
             Coverage::Grant { id, .. } => grants.get(*id).is_none_or(|g| g.sandbox == GrantSandbox::Narrow),
@@ -209,25 +209,25 @@ fn ask_for_wider(wanted: Confinement, grants: &Grants, coverage: &mut [Coverage]
             _ => false,
         };
         if narrow {
-            let why = format!("it asks for a wider sandbox ({}) than what lets it run gives", wanted.as_str());
-            *coverage = none(why, "leave `confinement` out, or a person's answer");
+            let why = format!("it asks for a wider sandbox ({}) than what lets it run gives", requested.as_str());
+            *coverage = not_covered(why, "leave `confinement` out, or a person's answer");
         }
     }
 }
 
 /// The sandbox with the confinement that the request names.
-fn as_requested(sandbox: Sandbox, wanted: Confinement) -> Sandbox {
+fn with_requested_confinement(sandbox: Sandbox, requested: Confinement) -> Sandbox {
     let why = SandboxReason::Requested;
-    match wanted > sandbox.confinement {
-        true => Sandbox { confinement: wanted, why, ..sandbox },
+    match requested > sandbox.confinement {
+        true => Sandbox { confinement: requested, why, ..sandbox },
         // Behind a shield there is nothing else to hold it.
-        false if wanted <= Confinement::Shield => Sandbox::plain(wanted, Network::Open, why),
-        false => Sandbox { confinement: wanted, why, ..sandbox },
+        false if requested <= Confinement::Shield => Sandbox::plain(requested, Network::Open, why),
+        false => Sandbox { confinement: requested, why, ..sandbox },
     }
 }
 
 /// What only reads, where nothing would hold it to that: a grant covers it, or a person is asked.
-fn unconfined(
+fn cover_unconfined_reads(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
     facts: &Facts,
@@ -238,14 +238,14 @@ fn unconfined(
 ) {
     for (n, occurrence) in plan.occurrences.iter().enumerate() {
         if let Coverage::Phrase(_) = coverage[n] {
-            coverage[n] = granted(occurrence, &risks[n], facts, context, grants).unwrap_or_else(why);
+            coverage[n] = covering_grant(occurrence, &risks[n], facts, context, grants).unwrap_or_else(why);
         }
     }
     // What only says something goes with what is granted, and asks where nothing is.
     if !coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             if let Coverage::SideEffect = coverage[n]
-                && let Some(covered) = granted(occurrence, &risks[n], facts, context, grants)
+                && let Some(covered) = covering_grant(occurrence, &risks[n], facts, context, grants)
             {
                 coverage[n] = covered;
             }
@@ -260,7 +260,7 @@ fn unconfined(
     }
 }
 
-fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
+fn risk_notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
     let each = risks.iter().enumerate();
     each.flat_map(|(occurrence, all)| {
         all.iter().map(move |(risk, reason)| RiskNote { risk: *risk, occurrence, reason })
@@ -280,7 +280,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeConte
         if occurrence.remote {
             break;
         }
-        let (path, resolved) = both(scope, facts);
+        let (path, resolved) = path_and_target(scope, facts);
         if holds_secrets(scope, facts, context.home) {
             add(Risk::Credential, "reads what holds secrets");
         }
@@ -289,7 +289,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeConte
                 if scope.kind != PathKind::Name && paths::covers_credentials(place, context.home) {
                     add(Risk::Credential, "everything below includes keys and tokens");
                 }
-                if wide(place, context) {
+                if is_wide(place, context) {
                     add(Risk::FilesystemWide, "reaches over the whole file system, a home, or above the roots");
                 }
             }
@@ -321,7 +321,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeConte
         add(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
     }
     let reads = matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_));
-    if context.wanted_network == Some(Network::Open) && !reads {
+    if context.requested_network == Some(Network::Open) && !reads {
         add(Risk::Network, "the request asks for the network");
     }
     if context.background {
@@ -330,7 +330,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeConte
     risks
 }
 
-fn both<'s>(scope: &'s PathScope, facts: &'s Facts) -> (&'s str, &'s str) {
+fn path_and_target<'s>(scope: &'s PathScope, facts: &'s Facts) -> (&'s str, &'s str) {
     let resolved = facts.paths.get(&scope.walked).map_or(scope.path.as_str(), |f| f.resolved.as_str());
     (&scope.path, resolved)
 }
@@ -340,20 +340,20 @@ fn holds_secrets(scope: &PathScope, facts: &Facts, home: &str) -> bool {
         return false;
     }
     if scope.pattern {
-        return paths::glob_wants_credentials(&scope.walked, home)
+        return paths::glob_aims_at_credentials(&scope.walked, home)
             || facts
                 .patterns
                 .get(&scope.walked)
                 .and_then(Option::as_ref)
                 .is_some_and(|all| all.iter().any(|p| paths::is_credential(p, home)));
     }
-    let (path, resolved) = both(scope, facts);
+    let (path, resolved) = path_and_target(scope, facts);
     let found = facts.paths.get(&scope.walked).map(|f| f.kind);
     paths::shows_secrets(scope, found, path, home)
         || resolved != path && paths::shows_secrets(scope, found, resolved, home)
 }
 
-fn wide(path: &str, context: &JudgeContext<'_>) -> bool {
+fn is_wide(path: &str, context: &JudgeContext<'_>) -> bool {
     path == "/"
         || path == "/home"
         || paths::below_home(path, context.home) == Some("")
@@ -365,7 +365,7 @@ fn in_roots(path: &str, context: &JudgeContext<'_>) -> bool {
 }
 
 /// What covers each occurrence.
-fn coverage(
+fn cover_occurrences(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
     facts: &Facts,
@@ -381,17 +381,17 @@ fn coverage(
             if occurrence.shadow {
                 return Coverage::Elsewhere;
             }
-            let said = rules.decide_rule(occurrence, risks, facts);
-            if said == RuleVerdict::Ask {
-                return none("the operator wants to be asked about this", "a person's answer");
+            let rule_verdict = rules.decide_rule(occurrence, risks, facts);
+            if rule_verdict == RuleVerdict::Ask {
+                return not_covered("the operator wants to be asked about this", "a person's answer");
             }
-            match reads_only(occurrence, risks, facts, context) {
+            match prove_read_only(occurrence, risks, facts, context) {
                 Ok(coverage) => coverage,
-                Err(why) => match said {
+                Err(why) => match rule_verdict {
                     // A rule for the house is none for strangers.
                     RuleVerdict::Allow(name) if context.audience != Audience::Public => Coverage::Rule(name),
-                    RuleVerdict::Allow(_) | RuleVerdict::Ask | RuleVerdict::Nothing => {
-                        granted(occurrence, risks, facts, context, grants).unwrap_or(why)
+                    RuleVerdict::Allow(_) | RuleVerdict::Ask | RuleVerdict::NoRule => {
+                        covering_grant(occurrence, risks, facts, context, grants).unwrap_or(why)
                     }
                 },
             }
@@ -402,8 +402,8 @@ fn coverage(
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             if matches!(all[n], Coverage::Phrase(_)) && !occurrence.literal {
                 let set: Vec<(Risk, &'static str)> = risks[n].clone();
-                all[n] = granted(occurrence, &set, facts, context, grants).unwrap_or_else(|| {
-                    none(
+                all[n] = covering_grant(occurrence, &set, facts, context, grants).unwrap_or_else(|| {
+                    not_covered(
                         "beside a granted command it would not run confined, and not all its words are literal",
                         "run it apart from the granted command",
                     )
@@ -428,11 +428,11 @@ fn is_cd(occurrence: &Occurrence) -> bool {
     matches!(occurrence.verb.as_str(), "cd" | "pushd" | "popd") && occurrence.reading == ReadOnlyProof::SideEffect
 }
 
-fn none(why: impl Into<String>, help: impl Into<String>) -> Coverage {
+fn not_covered(why: impl Into<String>, help: impl Into<String>) -> Coverage {
     Coverage::None { why: why.into(), help: help.into() }
 }
 
-fn granted(
+fn covering_grant(
     occurrence: &Occurrence,
     risks: &[(Risk, &'static str)],
     facts: &Facts,
@@ -443,19 +443,19 @@ fn granted(
         return None;
     }
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
-    let covering = grant::covering(grants, occurrence, &set, facts, context)?;
+    let covering = grant::find_covering_grant(grants, occurrence, &set, facts, context)?;
     Some(Coverage::Grant { id: covering.id?, label: Label::from_grant(covering).to_string() })
 }
 
 /// Whether an occurrence provably only reads, and only what may be read unasked; else why not.
-fn reads_only(
+fn prove_read_only(
     occurrence: &Occurrence,
     risks: &[(Risk, &'static str)],
     facts: &Facts,
     context: &JudgeContext<'_>,
 ) -> Result<Coverage, Coverage> {
     let grant = || {
-        let directory = match &grant::directories(occurrence, facts)[..] {
+        let directory = match &grant::working_directories(occurrence, facts)[..] {
             [one] => format!(" in {one}"),
             _ => String::new(),
         };
@@ -466,66 +466,69 @@ fn reads_only(
         format!("a grant for `{}`{directory}{accepting}, or a person's answer", occurrence.verb)
     };
     if let Some(why) = occurrence.opaque {
-        return Err(none(why.reason(), "a person's answer, once; or write it so that it can be read"));
+        return Err(not_covered(why.reason(), "a person's answer, once; or write it so that it can be read"));
     }
     if occurrence.privileged {
-        return Err(none("asks for another user's rights", "a person's answer"));
+        return Err(not_covered("asks for another user's rights", "a person's answer"));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r == Risk::Credential) {
-        return Err(none(*reason, "a person's answer"));
+        return Err(not_covered(*reason, "a person's answer"));
     }
     let covered = match &occurrence.reading {
         ReadOnlyProof::SideEffect => Coverage::SideEffect,
         ReadOnlyProof::Phrase(name) => Coverage::Phrase(name),
         ReadOnlyProof::Not(why) => {
-            return Err(none(format!("not one of the read-only forms of `{}`: {why}", occurrence.verb), grant()));
+            return Err(not_covered(
+                format!("not one of the read-only forms of `{}`: {why}", occurrence.verb),
+                grant(),
+            ));
         }
         ReadOnlyProof::Unknown => {
             let why = risks.first().map_or("not known to be read-only", |(_, reason)| *reason);
-            return Err(none(why, grant()));
+            return Err(not_covered(why, grant()));
         }
     };
     // A builtin sees only what bash itself goes by; behind another program it is a program too.
     let matters =
-        |name: &str| covered != Coverage::SideEffect || occurrence.wrapped || crate::shell::read_by_bash(name);
+        |name: &str| covered != Coverage::SideEffect || occurrence.wrapped || crate::shell::is_bash_variable(name);
     if let Some(assignment) = occurrence.assignments.iter().find(|a| matters(&a.name)) {
-        return Err(none(
+        return Err(not_covered(
             format!("{} is set for it, which may change what it does", assignment.name),
             "leave the assignment out, or a person's answer",
         ));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r != Risk::FilesystemWide) {
-        return Err(none(*reason, grant()));
+        return Err(not_covered(*reason, grant()));
     }
-    if let Some(path) = grant::shadowed(occurrence, facts, context) {
-        return Err(none(format!("its name leads to {path}, which the agent can change"), grant()));
+    if let Some(path) = grant::shadowing_program(occurrence, facts, context) {
+        return Err(not_covered(format!("its name leads to {path}, which the agent can change"), grant()));
     }
     let home = matches!(&occurrence.directory, Directory::Unknown);
     if occurrence.loose {
         let why =
             if home { "where it runs is not known" } else { "a word in the place of a path or an option is not known" };
-        return Err(none(why, "write the path out, or a person's answer"));
+        return Err(not_covered(why, "write the path out, or a person's answer"));
     }
     for scope in &occurrence.scopes {
         if scope.write {
-            return Err(none("writes a file", grant()));
+            return Err(not_covered("writes a file", grant()));
         }
-        if let Some(outside) = outside(scope, facts, context) {
-            return Err(none(format!("{outside} is outside the roots"), grant()));
+        if let Some(outside) = path_outside_roots(scope, facts, context) {
+            return Err(not_covered(format!("{outside} is outside the roots"), grant()));
         }
     }
     if occurrence.redirects.iter().any(|r| matches!(r.target.value, WordValue::Unknown) && r.target.hint.is_none()) {
-        return Err(none("where it redirects to is not known", "write the path out, or a person's answer"));
+        return Err(not_covered("where it redirects to is not known", "write the path out, or a person's answer"));
     }
     Ok(covered)
 }
 
 /// The path by which a scope leaves the roots.
-fn outside(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Option<String> {
+fn path_outside_roots(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Option<String> {
     if context.read_all && context.audience == Audience::Personal {
         return None;
     }
-    let (path, resolved) = both(scope, facts);
+    let (path, resolved) = path_and_target(scope, facts);
     if paths::is_source(path) {
         return None;
     }

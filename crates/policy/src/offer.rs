@@ -17,7 +17,7 @@ use countersign_model::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantProposal {
     /// The command as it was asked, its words one after another.
-    pub shown: String,
+    pub command: String,
     pub verb: String,
     pub directory: Option<String>,
     pub risks: Vec<Risk>,
@@ -29,31 +29,31 @@ pub struct GrantProposal {
 }
 
 /// Risks that a card accepts for the very operands that it shows.
-const EXACT: [Risk; 4] = [Risk::Destructive, Risk::Credential, Risk::HostModifying, Risk::Privileged];
+const EXACT_RISKS: [Risk; 4] = [Risk::Destructive, Risk::Credential, Risk::HostModifying, Risk::Privileged];
 
 /// The answers that a card for this question may offer.
 #[must_use]
-pub fn options(
+pub fn offered_choices(
     plan: &Plan,
     facts: &Facts,
     assessment: &Assessment,
     context: &JudgeContext<'_>,
     in_session: bool,
 ) -> Vec<Choice> {
-    let mut options = vec![Choice::Once];
+    let mut choices = vec![Choice::Once];
     let candidates = [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere];
     for choice in candidates.into_iter().filter(|c| in_session || *c != Choice::Session) {
-        if proposals(choice, false, plan, facts, assessment, context).is_some() {
-            options.push(choice);
+        if grant_proposals(choice, false, plan, facts, assessment, context).is_some() {
+            choices.push(choice);
         }
     }
-    options.push(Choice::Deny);
-    options
+    choices.push(Choice::Deny);
+    choices
 }
 
 /// What an answer would save; none when it cannot be given.
 #[must_use]
-pub fn proposals(
+pub fn grant_proposals(
     choice: Choice,
     any_arguments: bool,
     plan: &Plan,
@@ -69,7 +69,7 @@ pub fn proposals(
     let mut differs = false;
     for n in uncovered {
         let occurrence = &plan.occurrences[*n];
-        let place = place(occurrence, &assessment.directories[*n]);
+        let place = card_directory(occurrence, &assessment.directories[*n]);
         let directory = match choice {
             Choice::Anywhere => None,
             Choice::Repository => {
@@ -85,7 +85,7 @@ pub fn proposals(
         if choice != Choice::Session && directory.as_ref().is_some_and(shallow) {
             return None;
         }
-        let proposal = propose(occurrence, *n, directory, any_arguments, facts, assessment, context)?;
+        let proposal = propose_grant(occurrence, *n, directory, any_arguments, facts, assessment, context)?;
         if !all.contains(&proposal) {
             all.push(proposal);
         }
@@ -93,7 +93,7 @@ pub fn proposals(
     (!all.is_empty() && (choice != Choice::Repository || differs)).then_some(all)
 }
 
-fn propose(
+fn propose_grant(
     occurrence: &Occurrence,
     n: usize,
     directory: Option<String>,
@@ -111,36 +111,36 @@ fn propose(
     risks.sort_unstable();
     risks.dedup();
     let privileged = risks.contains(&Risk::Privileged);
-    let script = match script(occurrence) {
+    let script = match script_path(occurrence) {
         // A script whose content nobody could read cannot be bound to it.
         Some(path) => Some(*facts.scripts.get(path)?),
         None => None,
     };
     // An interpreter that is not told a script runs what its words say, and its verb says nothing about that.
     let bare = script.is_none() && crate::shell::runs_scripts(&occurrence.program);
-    let grave = risks.iter().any(|r| EXACT.contains(r));
+    let grave = risks.iter().any(|r| EXACT_RISKS.contains(r));
     let operands = match bare || privileged || grave && !any_arguments {
         true => {
-            let words = grant::operands(occurrence)?.into_iter().map(str::to_owned).collect();
-            Some((grant::sealed(occurrence, context.key)?, words))
+            let words = grant::operand_texts(occurrence)?.into_iter().map(str::to_owned).collect();
+            Some((grant::call_digest(occurrence, context.key)?, words))
         }
         false => None,
     };
     let words: Vec<&str> = occurrence.words.iter().filter_map(Word::text).collect();
     Some(GrantProposal {
-        shown: words.join(" "),
+        command: words.join(" "),
         verb: occurrence.verb.clone(),
         directory,
         risks,
-        program: grant::shadowed(occurrence, facts, context).map(str::to_owned),
+        program: grant::shadowing_program(occurrence, facts, context).map(str::to_owned),
         operands,
-        assignments: grant::recorded(occurrence, context.key),
+        assignments: grant::assignments_digest(occurrence, context.key),
         script,
     })
 }
 
 /// The one directory that an occurrence works in, or that holds all that it works in.
-fn place(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
+fn card_directory(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
     let holds = |d: &&String| directories.iter().all(|other| paths::inside(other, d));
     if let Some(one) = directories.iter().find(holds) {
         return Some(one.clone());
@@ -156,11 +156,11 @@ fn place(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
 
 /// The places that a card names: one for each command that is asked about, each once.
 #[must_use]
-pub fn places(plan: &Plan, assessment: &Assessment) -> Vec<String> {
+pub fn card_directories(plan: &Plan, assessment: &Assessment) -> Vec<String> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut all: Vec<String> = Vec::new();
     for n in uncovered {
-        let found = match place(&plan.occurrences[*n], &assessment.directories[*n]) {
+        let found = match card_directory(&plan.occurrences[*n], &assessment.directories[*n]) {
             Some(one) => vec![one],
             None => assessment.directories[*n].clone(),
         };
@@ -180,31 +180,31 @@ pub fn can_be_granted(directory: &str, context: &JudgeContext<'_>) -> bool {
     let components = directory.split('/').filter(|c| !c.is_empty()).count();
     components >= 2
         && paths::below_home(directory, context.home) != Some("")
-        && context.folder.as_ref().is_none_or(|folder| !paths::inside(directory, folder))
+        && context.session_folder.as_ref().is_none_or(|folder| !paths::inside(directory, folder))
 }
 
 /// The file whose content is what runs: a program given by its path, or what an interpreter is told to run.
-pub(crate) fn script(occurrence: &Occurrence) -> Option<&str> {
+pub(crate) fn script_path(occurrence: &Occurrence) -> Option<&str> {
     let by_path = occurrence.words.first().and_then(Word::text).is_some_and(|name| name.contains('/'));
     let runs = occurrence.base_risks.contains(&Risk::WorkspaceCode);
     // Options before it may name other code.
     let first = || occurrence.words.get(1).and_then(Word::text).is_some_and(|word| !word.starts_with(['-', '+']));
-    let told = by_path || crate::shell::runs_scripts(&occurrence.program) && first();
+    let is_script = by_path || crate::shell::runs_scripts(&occurrence.program) && first();
     let scope = occurrence.scopes.first()?;
-    (runs && !scope.pattern && told).then_some(scope.walked.as_str())
+    (runs && !scope.pattern && is_script).then_some(scope.walked.as_str())
 }
 
 /// What would and what would not be covered, as commands and where they run. Every example was judged with these
 /// grants alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CoverageExamples {
-    pub covers: Vec<(String, String)>,
-    pub does_not: Vec<(String, String)>,
+    pub covered: Vec<(String, String)>,
+    pub not_covered: Vec<(String, String)>,
 }
 
 /// Why nothing about a question can be saved, when that is so.
 #[must_use]
-pub fn cannot_be_saved(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
+pub fn unsavable_reason(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return None };
     uncovered.iter().find_map(|n| {
         let occurrence = &plan.occurrences[*n];
@@ -221,14 +221,14 @@ pub fn cannot_be_saved(plan: &Plan, assessment: &Assessment) -> Option<&'static 
 }
 
 /// How many examples of each kind there are at most.
-const EXAMPLES: usize = 3;
+const MAX_EXAMPLES: usize = 3;
 
 /// Examples for a proposal that has become a grant.
 #[must_use]
-pub fn reach(
+pub fn coverage_examples(
     proposal: &GrantProposal,
     place: &str,
-    looked: &Facts,
+    prepared: &Facts,
     grants: &Grants,
     context: &JudgeContext<'_>,
     rules: &CheckedRules,
@@ -241,14 +241,14 @@ pub fn reach(
     };
     let verb = &proposal.verb;
     let mut tried: Vec<(String, String)> = Vec::new();
-    let mut reach = CoverageExamples::default();
+    let mut examples = CoverageExamples::default();
     // Worse forms of the same verb first: those are what a person must know about.
-    let known = tables::examples_of(verb);
+    let known = tables::risk_examples(verb);
     let at = |command: &str, cwd: &str| (command.to_owned(), cwd.to_owned());
     let mut all: Vec<(String, String)> = known.iter().map(|c| at(c, here)).collect();
-    let plain = !proposal.shown.contains(|c: char| !(c.is_alphanumeric() || " -_./=:@%+,".contains(c)));
-    if plain && proposal.shown.starts_with(|c: char| c.is_alphanumeric() || "./".contains(c)) {
-        all.push(at(&format!("{} other-argument", proposal.shown), here));
+    let plain = !proposal.command.contains(|c: char| !(c.is_alphanumeric() || " -_./=:@%+,".contains(c)));
+    if plain && proposal.command.starts_with(|c: char| c.is_alphanumeric() || "./".contains(c)) {
+        all.push(at(&format!("{} other-argument", proposal.command), here));
     }
     // The verb of a script is the interpreter, or its own path: by itself that says nothing.
     if proposal.script.is_none() {
@@ -263,34 +263,34 @@ pub fn reach(
             continue;
         }
         tried.push((command.clone(), cwd.clone()));
-        let surroundings = crate::ParseContext { cwd: &cwd, home: context.home, environment: &|_| false };
-        let plan = crate::read_text(&command, &surroundings);
+        let parse_context = crate::ParseContext { cwd: &cwd, home: context.home, environment: &|_| false };
+        let plan = crate::read_text(&command, &parse_context);
         if !plan.occurrences.iter().any(|o| o.verb == *verb && !o.shadow) {
             continue;
         }
         // The world as it was looked at, for what stands in the same place; elsewhere nothing is known.
         let mut facts = Facts::none(&cwd);
         if cwd == place {
-            facts.paths.clone_from(&looked.paths);
-            facts.scripts.clone_from(&looked.scripts);
+            facts.paths.clone_from(&prepared.paths);
+            facts.scripts.clone_from(&prepared.scripts);
         }
-        facts.programs.clone_from(&looked.programs);
+        facts.programs.clone_from(&prepared.programs);
         let assessment = judge(&plan, &facts, context, rules, grants);
         let list = match assessment.verdict {
-            Verdict::Allow { .. } if !assessment.grants().is_empty() => &mut reach.covers,
+            Verdict::Allow { .. } if !assessment.grants().is_empty() => &mut examples.covered,
             // It runs for another reason.
             Verdict::Allow { .. } => continue,
-            Verdict::Ask { .. } | Verdict::Deny(_) => &mut reach.does_not,
+            Verdict::Ask { .. } | Verdict::Deny(_) => &mut examples.not_covered,
         };
-        if list.len() < EXAMPLES {
+        if list.len() < MAX_EXAMPLES {
             list.push((command, cwd));
         }
     }
-    reach
+    examples
 }
 
 /// The verb of a text that is nothing but a verb; else what it reads as.
-pub fn verb_alone(text: &str) -> Result<String, String> {
+pub fn parse_verb(text: &str) -> Result<String, String> {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.starts_with('/') && !words.contains(' ') {
         return match words.ends_with('/') {

@@ -56,7 +56,7 @@ pub(crate) fn shows_secrets(scope: &PathScope, found: Option<PathTargetKind>, pa
 }
 
 /// Whether a glob is aimed at secrets, by what it could match or by where it leads.
-pub(crate) fn glob_wants_credentials(glob: &str, home: &str) -> bool {
+pub(crate) fn glob_aims_at_credentials(glob: &str, home: &str) -> bool {
     let last = base(glob);
     secret_names::aims_at_secrets(glob)
         || places::is_credential_place(&clean(&format!("{}/x", parent(glob))), home)
@@ -79,7 +79,7 @@ pub(crate) enum GlobOverlap {
     In,
 }
 
-pub(crate) fn glob_meets(glob: &str, place: &str) -> GlobOverlap {
+pub(crate) fn glob_overlap(glob: &str, place: &str) -> GlobOverlap {
     let mut parts: Vec<&str> = Vec::new();
     for part in glob.split('/').filter(|p| !p.is_empty() && *p != ".") {
         if part == ".." {
@@ -180,10 +180,10 @@ pub(crate) fn is_system_place(path: &str, home: &str) -> bool {
 }
 
 /// How a glob stands to what is protected.
-pub(crate) fn glob_meets_protected(glob: &str, home: &str, places: &[String]) -> GlobOverlap {
+pub(crate) fn protected_overlap(glob: &str, home: &str, places: &[String]) -> GlobOverlap {
     let mut meets = GlobOverlap::No;
     for place in places.iter().cloned().chain(own(home)) {
-        match glob_meets(glob, &place) {
+        match glob_overlap(glob, &place) {
             GlobOverlap::In => return GlobOverlap::In,
             GlobOverlap::Above => meets = GlobOverlap::Above,
             GlobOverlap::No => {}
@@ -191,7 +191,7 @@ pub(crate) fn glob_meets_protected(glob: &str, home: &str, places: &[String]) ->
     }
     let generic = OWN.iter().any(|o| {
         let at = glob.find("/home/").map(|_| format!("/home/{}/{o}", glob.split('/').nth(2).unwrap_or_default()));
-        at.is_some_and(|p| glob_meets(glob, &p) == GlobOverlap::In)
+        at.is_some_and(|p| glob_overlap(glob, &p) == GlobOverlap::In)
     });
     if generic { GlobOverlap::In } else { meets }
 }
@@ -209,8 +209,8 @@ mod tests {
         }
         assert!(is_protected("/srv/house/keys/a", "/h", &["/srv/house".to_owned()]));
         assert!(!is_protected("/h/.config/other", "/h", &[]) && !is_protected("/h/.config/countersigned", "/h", &[]));
-        assert_eq!(glob_meets_protected("/h/.config/*/config.toml", "/h", &[]), GlobOverlap::In);
-        assert_eq!(glob_meets_protected("/h/.conf*", "/h", &[]), GlobOverlap::Above);
-        assert_eq!(glob_meets_protected("/h/src/*", "/h", &[]), GlobOverlap::No);
+        assert_eq!(protected_overlap("/h/.config/*/config.toml", "/h", &[]), GlobOverlap::In);
+        assert_eq!(protected_overlap("/h/.conf*", "/h", &[]), GlobOverlap::Above);
+        assert_eq!(protected_overlap("/h/src/*", "/h", &[]), GlobOverlap::No);
     }
 }

@@ -5,7 +5,7 @@ mod checks;
 mod find;
 mod ps;
 
-pub(crate) use find::{find_leaves_out, find_starts};
+pub(crate) use find::{find_excludes, find_starts};
 
 use crate::{
     paths,
@@ -23,23 +23,23 @@ pub(crate) struct PhraseMatch {
     pub(crate) recursive: bool,
 }
 
-fn not(why: impl Into<String>) -> PhraseMatch {
+fn not_read_only(why: impl Into<String>) -> PhraseMatch {
     PhraseMatch { reading: ReadOnlyProof::Not(why.into()), opaque: None, recursive: false }
 }
 
 /// Tells the words behind the verb by the phrase's grammar, and notes every path among them.
 pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     if phrase.special == Some("find") {
-        return find::find(phrase, words, scopes);
+        return find::match_find(phrase, words, scopes);
     }
     if phrase.special == Some("xxd") {
-        return xxd(phrase, words, scopes);
+        return match_xxd(phrase, words, scopes);
     }
     if phrase.special == Some("ps") {
-        return ps::ps(phrase, words, scopes);
+        return ps::match_ps(phrase, words, scopes);
     }
     let words = words.get(phrase.when.len()..).unwrap_or_default();
-    let dashed = (phrase.special == Some("tar")).then(|| tar_words(words)).flatten();
+    let dashed = (phrase.special == Some("tar")).then(|| dash_tar_options(words)).flatten();
     let words = dashed.as_deref().unwrap_or(words);
     // Where words are only text, one that nobody knows is as good as any.
     let known: Vec<Word>;
@@ -58,51 +58,52 @@ pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut
     let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
     phrase.grammar.assign_roles(&mut parsed, skip);
     scopes.loose |= parsed.loose;
-    let mut told = PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false };
-    told.recursive = phrase.recursive.contains(&"always") || parsed.has(&phrase.recursive);
+    let mut matched = PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false };
+    matched.recursive = phrase.recursive.contains(&"always") || parsed.has(&phrase.recursive);
     let mut misfit = parsed.misfit.take();
     for (option, value, role) in &parsed.options {
         if let Some(value) = value {
             if matches!(role, OperandRole::WriteFile | OperandRole::WriteDir | OperandRole::Program) {
                 misfit.get_or_insert_with(|| format!("the option {option}"));
             }
-            scopes.value(value, *role, told.recursive, &mut misfit);
+            scopes.add_word(value, *role, matched.recursive, &mut misfit);
             if phrase.selects.contains(&option.as_str()) {
-                scopes.seeks_word(value, &mut misfit);
+                scopes.note_name_value(value, &mut misfit);
             }
             if matches!(option.as_str(), "-G" | "--file-search-regex") {
-                scopes.seeks_regex(value, &mut misfit);
+                scopes.note_name_regex(value, &mut misfit);
             }
             if phrase.name.starts_with("git ") {
-                misfit = misfit.or_else(|| git_runs(phrase, option, value));
+                misfit = misfit.or_else(|| git_value_misfit(phrase, option, value));
             }
         }
     }
     let mut named = false;
     // What is searched and not gone through is a file.
-    let searches = !told.recursive && matches!(phrase.name, "grep" | "egrep" | "fgrep");
+    let searches = !matched.recursive && matches!(phrase.name, "grep" | "egrep" | "fgrep");
     for (word, role) in &parsed.operands {
         let role = if searches && *role == OperandRole::Path { OperandRole::File } else { *role };
-        named |= scopes.value(word, role, told.recursive, &mut misfit);
+        named |= scopes.add_word(word, role, matched.recursive, &mut misfit);
     }
-    if (phrase.here || told.recursive) && !named {
-        scopes.here(told.recursive);
+    if (phrase.here || matched.recursive) && !named {
+        scopes.add_working_directory(matched.recursive);
     }
     // What a script does counts also where an option has already decided that this is no mere reading.
-    misfit = misfit.or_else(|| odd_words(phrase, words)).or_else(|| split_names(phrase, words, parsed.rest));
+    misfit =
+        misfit.or_else(|| odd_word_misfit(phrase, words)).or_else(|| split_name_misfit(phrase, words, parsed.rest));
     if misfit.is_none() || matches!(phrase.special, Some("sed" | "awk")) {
-        let found = match_special(phrase, &parsed, skip, &mut told, scopes);
+        let found = special_misfit(phrase, &parsed, skip, &mut matched, scopes);
         misfit = misfit.or(found);
     }
     if let Some(why) = misfit {
-        told.reading = ReadOnlyProof::Not(why);
+        matched.reading = ReadOnlyProof::Not(why);
     }
-    told
+    matched
 }
 
 /// A list of names that is split at blanks may make an option of half a name: only what has no harmful option takes one
 /// there. `rest`: where options end for what takes them only in front.
-fn split_names(phrase: &Phrase, words: &[Word], rest: usize) -> Option<String> {
+fn split_name_misfit(phrase: &Phrase, words: &[Word], rest: usize) -> Option<String> {
     // Of the rest, sed alone is an everyday reader of lists: what it would write then, the kernel refuses.
     if phrase.harmless || phrase.any_words || phrase.special == Some("sed") {
         return None;
@@ -113,7 +114,7 @@ fn split_names(phrase: &Phrase, words: &[Word], rest: usize) -> Option<String> {
 }
 
 /// Every text that the words can be; none when one of them is known only when it runs.
-fn every<'w>(words: impl Iterator<Item = &'w Word>) -> Option<Vec<&'w str>> {
+fn all_texts<'w>(words: impl Iterator<Item = &'w Word>) -> Option<Vec<&'w str>> {
     let mut all = Vec::new();
     for word in words {
         all.extend(word.texts()?.iter().map(String::as_str));
@@ -121,12 +122,12 @@ fn every<'w>(words: impl Iterator<Item = &'w Word>) -> Option<Vec<&'w str>> {
     Some(all)
 }
 
-fn digits(text: &str) -> bool {
+fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Words that a program takes apart in a way of its own, wherever they stand.
-fn odd_words(phrase: &Phrase, words: &[Word]) -> Option<String> {
+fn odd_word_misfit(phrase: &Phrase, words: &[Word]) -> Option<String> {
     match phrase.special? {
         // An option takes its value from the next word, and the letters behind it are options still.
         "tree" => {
@@ -135,7 +136,7 @@ fn odd_words(phrase: &Phrase, words: &[Word]) -> Option<String> {
                 let value = letters.find(|c| "IPHTL".contains(c));
                 value.is_some_and(|at| {
                     let rest = &letters[at + 1..];
-                    !(rest.is_empty() || letters[at..].starts_with('L') && digits(rest))
+                    !(rest.is_empty() || letters[at..].starts_with('L') && is_digits(rest))
                 })
             };
             let any = words.iter().filter_map(Word::texts).flatten().any(|t| odd(t));
@@ -153,7 +154,7 @@ fn odd_words(phrase: &Phrase, words: &[Word]) -> Option<String> {
         }
         // `-i` also takes the word behind it, and looks up the host in it.
         "lsof" => {
-            let host = every(words.iter()).is_none_or(|all| all.iter().any(|t| t.contains('@')));
+            let host = all_texts(words.iter()).is_none_or(|all| all.iter().any(|t| t.contains('@')));
             host.then(|| "may look up a host".to_owned())
         }
         _ => None,
@@ -162,7 +163,7 @@ fn odd_words(phrase: &Phrase, words: &[Word]) -> Option<String> {
 
 /// Values with which git runs a program that its configuration names: formats and orders that have signatures checked,
 /// formats that the configuration itself names, merges that are made again.
-fn git_runs(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
+fn git_value_misfit(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
     const FORMATS: &[&str] =
         &["oneline", "short", "medium", "full", "fuller", "reference", "email", "mboxrd", "raw", ""];
     // These print what is no placeholder as it stands.
@@ -192,19 +193,19 @@ fn git_runs(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
 }
 
 /// Checks that no grammar of options can make.
-fn match_special(
+fn special_misfit(
     phrase: &Phrase,
     parsed: &ParsedOptions<'_>,
     skip: usize,
-    told: &mut PhraseMatch,
+    matched: &mut PhraseMatch,
     scopes: &mut PathCollector<'_>,
 ) -> Option<String> {
-    let program = |reads: fn(&str) -> ProgramEffects| programs_of(phrase, parsed, skip, reads);
+    let program = |reads: fn(&str) -> ProgramEffects| embedded_programs(phrase, parsed, skip, reads);
     match phrase.special? {
-        "sed" => checks::sed(phrase, parsed, skip, told, scopes),
-        "awk" => code(program(programs::awk), told, scopes),
-        "jq" => code(program(|t| programs::jq(t).into()), told, scopes),
-        "credential-words" => match every(parsed.operands.iter().map(|(w, _)| *w)) {
+        "sed" => checks::sed(phrase, parsed, skip, matched, scopes),
+        "awk" => apply_program_effects(program(programs::awk), matched, scopes),
+        "jq" => apply_program_effects(program(|t| programs::jq(t).into()), matched, scopes),
+        "credential-words" => match all_texts(parsed.operands.iter().map(|(w, _)| *w)) {
             None => Some("a word that is known only when it runs".to_owned()),
             Some(all) => all
                 .iter()
@@ -212,10 +213,10 @@ fn match_special(
                 .then(|| "names a file that holds secrets".to_owned()),
         },
         "git-list" => checks::git_list(phrase, parsed),
-        "git-config" => git_config(parsed, scopes),
+        "git-config" => git_config_misfit(parsed, scopes),
         "git-reflog" => {
             let changes = |all: Vec<&str>| all.iter().any(|t| matches!(*t, "expire" | "delete" | "drop" | "write"));
-            every(parsed.operands.iter().map(|(w, _)| *w))
+            all_texts(parsed.operands.iter().map(|(w, _)| *w))
                 .is_none_or(changes)
                 .then(|| "may change the reflog".to_owned())
         }
@@ -245,9 +246,9 @@ fn match_special(
             // An expression that is the name of a file is read as that file.
             let mut misfit = None;
             if let Some((word, _)) = parsed.operands.first() {
-                scopes.value(word, OperandRole::File, false, &mut misfit);
+                scopes.add_word(word, OperandRole::File, false, &mut misfit);
             }
-            misfit.or_else(|| code(program(|t| programs::yq(t).into()), told, scopes))
+            misfit.or_else(|| apply_program_effects(program(|t| programs::yq(t).into()), matched, scopes))
         }
         "date" => parsed
             .operands
@@ -260,7 +261,7 @@ fn match_special(
 
 /// The programs in other languages among the words: in options, else as the first operand. None stands for one that is not
 /// known.
-fn programs_of(
+fn embedded_programs(
     phrase: &Phrase,
     parsed: &ParsedOptions<'_>,
     skip: usize,
@@ -275,7 +276,7 @@ fn programs_of(
 
 /// `git config`: what it reads by name, and nothing that shows values which nobody has named. Its options end at its
 /// first operand.
-fn git_config(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>) -> Option<String> {
+fn git_config_misfit(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>) -> Option<String> {
     const NEW: &[&str] = &["--show-origin", "--show-scope", "--local", "--global", "--system", "--worktree", "--all"];
     let secret = |t: &&str| {
         let t = t.to_ascii_lowercase();
@@ -326,25 +327,29 @@ fn sorts_only(parsed: &ParsedOptions<'_>) -> bool {
 }
 
 /// What programs in other languages do to a reading.
-fn code(all: Vec<Option<ProgramEffects>>, told: &mut PhraseMatch, scopes: &mut PathCollector<'_>) -> Option<String> {
+fn apply_program_effects(
+    all: Vec<Option<ProgramEffects>>,
+    matched: &mut PhraseMatch,
+    scopes: &mut PathCollector<'_>,
+) -> Option<String> {
     let mut misfit = None;
     for program in all {
         let Some(program) = program else {
-            told.opaque = Some(Opaque::Code);
+            matched.opaque = Some(Opaque::Code);
             return Some("its program is not known".to_owned());
         };
         for named in program.files {
             let role = if named.write { OperandRole::WriteFile } else { OperandRole::File };
             match named.file {
-                Some(file) => drop(scopes.value(&Word::literal(file), role, false, &mut None)),
+                Some(file) => drop(scopes.add_word(&Word::literal(file), role, false, &mut None)),
                 None => scopes.loose = true,
             }
         }
-        match program.does {
+        match program.file_use {
             FileUse::Reads => {}
             FileUse::Touches(why) => drop(misfit.get_or_insert_with(|| why.to_owned())),
             FileUse::Runs(why) => {
-                told.opaque = Some(Opaque::Code);
+                matched.opaque = Some(Opaque::Code);
                 return Some(why.to_owned());
             }
         }
@@ -353,7 +358,7 @@ fn code(all: Vec<Option<ProgramEffects>>, told: &mut PhraseMatch, scopes: &mut P
 }
 
 /// `tar tzf a`: options without their dash, the archive behind all of them.
-fn tar_words(words: &[Word]) -> Option<Vec<Word>> {
+fn dash_tar_options(words: &[Word]) -> Option<Vec<Word>> {
     let (first, rest) = words.split_first()?;
     let letters = first.text()?;
     if letters.starts_with('-') || letters.is_empty() || !letters.bytes().all(|b| b.is_ascii_alphabetic()) {
@@ -373,7 +378,7 @@ fn tar_words(words: &[Word]) -> Option<Vec<Word>> {
 }
 
 /// `xxd` takes its options one by one, never in clusters, and a second operand is what it writes.
-fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
+fn match_xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     const FLAGS: &[&str] = &["-a", "-b", "-C", "-e", "-E", "-i", "-p", "-ps", "-plain", "-u", "-d", "-h", "-v"];
     const VALUES: &[&str] = &["-c", "-cols", "-g", "-l", "-len", "-n", "-o", "-s", "-seek", "-R"];
     let mut misfit: Option<String> = None;
@@ -403,9 +408,9 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) 
             operands += 1;
             if operands > 1 {
                 misfit.get_or_insert_with(|| "a second operand is written".to_owned());
-                scopes.value(word, OperandRole::WriteFile, false, &mut misfit);
+                scopes.add_word(word, OperandRole::WriteFile, false, &mut misfit);
             } else {
-                scopes.value(word, OperandRole::File, false, &mut misfit);
+                scopes.add_word(word, OperandRole::File, false, &mut misfit);
             }
             if word.many {
                 misfit.get_or_insert_with(|| "a word that may become several".to_owned());
@@ -413,7 +418,7 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) 
         }
     }
     match misfit {
-        Some(why) => not(why),
+        Some(why) => not_read_only(why),
         None => PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
     }
 }
@@ -427,7 +432,7 @@ const BINARY: &[&str] =
     &["=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef", "=~"];
 
 /// The operands of `test`; none when its form is not plain.
-fn test_parts(words: &[Word]) -> Option<Vec<(&Word, bool)>> {
+fn test_operands(words: &[Word]) -> Option<Vec<(&Word, bool)>> {
     let mut words = &words[1..];
     if let Some((last, rest)) = words.split_last()
         && last.text() == Some("]")
@@ -471,20 +476,20 @@ fn test_parts(words: &[Word]) -> Option<Vec<(&Word, bool)>> {
 
 /// Whether `test` may evaluate its operands (`-v`, `-R`), or become a test that does.
 pub(crate) fn test_evaluates(words: &[Word]) -> bool {
-    test_parts(words).is_none()
+    test_operands(words).is_none()
 }
 
 /// `test` and `[`: nothing happens, but a file's existence is told.
-pub(crate) fn test(words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
-    let Some(parts) = test_parts(words) else { return not("a test that is not plain to read") };
+pub(crate) fn match_test(words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
+    let Some(parts) = test_operands(words) else { return not_read_only("a test that is not plain to read") };
     let mut misfit = None;
     for (word, file) in parts {
         if file {
-            scopes.value(word, OperandRole::Name, false, &mut misfit);
+            scopes.add_word(word, OperandRole::Name, false, &mut misfit);
         }
     }
     match misfit {
         None => PhraseMatch { reading: ReadOnlyProof::SideEffect, opaque: None, recursive: false },
-        Some(why) => not(why),
+        Some(why) => not_read_only(why),
     }
 }

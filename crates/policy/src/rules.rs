@@ -9,7 +9,7 @@ use countersign_model::{
 #[derive(Debug, Clone, Default)]
 pub struct CheckedRules {
     rules: Vec<Rule>,
-    denies: Vec<Rule>,
+    hard_denies: Vec<Rule>,
 }
 
 /// What is wrong with a rule.
@@ -26,7 +26,7 @@ pub struct RuleFault {
 /// What the rules say about an occurrence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuleVerdict {
-    Nothing,
+    NoRule,
     Allow(String),
     Ask,
 }
@@ -37,28 +37,28 @@ impl CheckedRules {
         for (hard, list) in [(false, &rules), (true, &denies)] {
             for (index, rule) in list.iter().enumerate() {
                 let fault = |message: String| RuleFault { name: rule.name.clone(), message, index, hard };
-                check(rule, hard).map_err(fault)?;
+                check_rule(rule, hard).map_err(fault)?;
             }
         }
-        Ok(Self { rules, denies })
+        Ok(Self { rules, hard_denies: denies })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Rule, bool)> {
-        self.denies.iter().map(|r| (r, true)).chain(self.rules.iter().map(|r| (r, false)))
+        self.hard_denies.iter().map(|r| (r, true)).chain(self.rules.iter().map(|r| (r, false)))
     }
 
     /// The first occurrence that a rule refuses.
-    pub(crate) fn denies(
+    pub(crate) fn find_denial(
         &self,
         plan: &Plan,
         risks: &[Vec<(Risk, &'static str)>],
         facts: &Facts,
         _context: &JudgeContext<'_>,
     ) -> Option<(usize, Refusal)> {
-        let refusing = self.denies.iter().chain(self.rules.iter().filter(|r| r.answer == VerdictKind::Deny));
+        let refusing = self.hard_denies.iter().chain(self.rules.iter().filter(|r| r.answer == VerdictKind::Deny));
         for rule in refusing {
             for (n, occurrence) in plan.occurrences.iter().enumerate() {
-                if touches(rule, occurrence, &risks[n], facts) {
+                if rule_concerns(rule, occurrence, &risks[n], facts) {
                     let reason = rule.reason.clone().unwrap_or_else(|| "the operator does not allow this".to_owned());
                     let refusal = Refusal::new(RefusalCode::DeniedByRule, reason);
                     return Some((n, refusal.hint(format!("rule `{}` in config.toml", rule.name))));
@@ -69,26 +69,26 @@ impl CheckedRules {
     }
 
     /// What the rules that speak of an occurrence want it held to.
-    pub(crate) fn confinement(
+    pub(crate) fn required_confinement(
         &self,
         occurrence: &Occurrence,
         risks: &[(Risk, &'static str)],
         facts: &Facts,
     ) -> Confinement {
-        let speaks = |r: &&Rule| r.confinement > Confinement::None && touches(r, occurrence, risks, facts);
+        let speaks = |r: &&Rule| r.confinement > Confinement::None && rule_concerns(r, occurrence, risks, facts);
         self.rules.iter().filter(speaks).map(|r| r.confinement).max().unwrap_or_default()
     }
 
     /// Directories that nothing may touch, whatever the command: what deny rules say of places alone. The sandbox keeps them,
     /// too, for commands that nobody saw.
-    pub fn denied_places(&self) -> impl Iterator<Item = String> + '_ {
+    pub fn denied_directories(&self) -> impl Iterator<Item = String> + '_ {
         let of_places =
             |r: &&Rule| r.answer == VerdictKind::Deny && r.verb.is_empty() && r.with.is_empty() && r.risks.is_none();
-        self.denies.iter().chain(&self.rules).filter(of_places).filter_map(|r| r.directory.clone())
+        self.hard_denies.iter().chain(&self.rules).filter(of_places).filter_map(|r| r.directory.clone())
     }
 
     /// The risks that a rule accepts, if it names any.
-    pub(crate) fn risks_of(&self, name: &str) -> Option<&[Risk]> {
+    pub(crate) fn accepted_risks(&self, name: &str) -> Option<&[Risk]> {
         self.rules.iter().find(|r| r.name == name)?.risks.as_deref()
     }
 
@@ -99,13 +99,13 @@ impl CheckedRules {
         facts: &Facts,
     ) -> RuleVerdict {
         if self.rules.is_empty() {
-            return RuleVerdict::Nothing;
+            return RuleVerdict::NoRule;
         }
-        if self.rules.iter().any(|r| r.answer == VerdictKind::Ask && touches(r, occurrence, risks, facts)) {
+        if self.rules.iter().any(|r| r.answer == VerdictKind::Ask && rule_concerns(r, occurrence, risks, facts)) {
             return RuleVerdict::Ask;
         }
-        let allows = |r: &&Rule| r.answer == VerdictKind::Allow && covers(r, occurrence, risks, facts);
-        self.rules.iter().find(allows).map_or(RuleVerdict::Nothing, |r| RuleVerdict::Allow(r.name.clone()))
+        let allows = |r: &&Rule| r.answer == VerdictKind::Allow && rule_covers(r, occurrence, risks, facts);
+        self.rules.iter().find(allows).map_or(RuleVerdict::NoRule, |r| RuleVerdict::Allow(r.name.clone()))
     }
 }
 
@@ -131,24 +131,25 @@ fn words_match(rule: &Rule, occurrence: &Occurrence) -> bool {
 }
 
 /// For deny and ask: anything of it is enough.
-fn touches(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
+fn rule_concerns(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
     let inside = |directory: &str| {
         let runs = match &occurrence.directory {
             Directory::Known(all) => all.iter().any(|d| paths::inside(d, directory)),
             Directory::Unknown => true,
         };
         runs || occurrence.scopes.iter().any(|s| {
-            paths::inside(&s.path, directory) || grant::of_scope(s, facts).iter().any(|d| paths::inside(d, directory))
+            paths::inside(&s.path, directory)
+                || grant::scope_directories(s, facts).iter().any(|d| paths::inside(d, directory))
         })
     };
     verb_matches(rule, occurrence)
         && words_match(rule, occurrence)
         && rule.directory.as_deref().is_none_or(inside)
-        && rule.risks.as_ref().is_none_or(|wanted| risks.iter().any(|(r, _)| wanted.contains(r)))
+        && rule.risks.as_ref().is_none_or(|expected| risks.iter().any(|(r, _)| expected.contains(r)))
 }
 
 /// For allow: as a grant would cover it.
-fn covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
+fn rule_covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
     if !verb_matches(rule, occurrence) || !words_match(rule, occurrence) || occurrence.verb.starts_with('/') {
         return false;
     }
@@ -160,14 +161,14 @@ fn covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], 
         operands: None,
         assignments: None,
         script: None,
-        of_session: false,
+        session_grant: false,
     };
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
-    let directories = grant::directories(occurrence, facts);
-    grant::covers(&terms, occurrence, &directories, &set, facts, &JudgeContext::personal("/", Vec::new()))
+    let directories = grant::working_directories(occurrence, facts);
+    grant::terms_cover(&terms, occurrence, &directories, &set, facts, &JudgeContext::personal("/", Vec::new()))
 }
 
-fn check(rule: &Rule, hard: bool) -> Result<(), String> {
+fn check_rule(rule: &Rule, hard: bool) -> Result<(), String> {
     if rule.name.trim().is_empty() {
         return Err("it has no name".to_owned());
     }
@@ -190,17 +191,17 @@ fn check(rule: &Rule, hard: bool) -> Result<(), String> {
         return Err("it has no `match` example: a rule that nobody has tried is not a rule".to_owned());
     }
     let cwd = rule.directory.as_deref().unwrap_or("/work");
-    for (examples, wanted) in [(&rule.matches, true), (&rule.not_match, false)] {
+    for (examples, expected) in [(&rule.matches, true), (&rule.not_match, false)] {
         for example in examples {
             let plan =
                 crate::read_text(example, &crate::ParseContext { cwd, home: "/home/user", environment: &|_| false });
             let facts = Facts::none(cwd);
             let hit = plan.occurrences.iter().any(|o| match rule.answer {
-                VerdictKind::Allow => covers(rule, o, &o.risks, &facts),
-                VerdictKind::Ask | VerdictKind::Deny => touches(rule, o, &o.risks, &facts),
+                VerdictKind::Allow => rule_covers(rule, o, &o.risks, &facts),
+                VerdictKind::Ask | VerdictKind::Deny => rule_concerns(rule, o, &o.risks, &facts),
             });
-            if hit != wanted {
-                let says = if wanted { "should match and does not" } else { "should not match and does" };
+            if hit != expected {
+                let says = if expected { "should match and does not" } else { "should not match and does" };
                 return Err(format!("its example `{example}` {says}"));
             }
         }

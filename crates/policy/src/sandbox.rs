@@ -25,7 +25,7 @@ pub(crate) struct SandboxCase<'a> {
 
 impl SandboxCase<'_> {
     /// What the plan gets if it is let run as it was asked about: by its risks, then by grants, rules and the operator.
-    pub(crate) fn accepted(&self, coverage: &[Coverage]) -> Sandbox {
+    pub(crate) fn accepted_sandbox(&self, coverage: &[Coverage]) -> Sandbox {
         let context = self.context;
         if self.risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged) {
             // Other rights cannot be gained behind a shield: a person who allows this allows all of it.
@@ -35,7 +35,7 @@ impl SandboxCase<'_> {
         if context.tool.is_builtin() {
             return Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Writes);
         }
-        let mut sandbox = self.needed(coverage);
+        let mut sandbox = self.needed_sandbox(coverage);
         let granting = || {
             coverage.iter().filter_map(|c| match c {
                 Coverage::Grant { id, .. } => self.grants.get(*id),
@@ -55,7 +55,7 @@ impl SandboxCase<'_> {
         if by_rule().any(|c| c == Confinement::Shield) {
             widen(&mut sandbox, SandboxReason::Rule);
         }
-        match context.granted {
+        match context.granted_sandbox {
             GrantedSandbox::Shield => widen(&mut sandbox, SandboxReason::Operator),
             GrantedSandbox::Narrow | GrantedSandbox::Workspace => {}
         }
@@ -69,7 +69,7 @@ impl SandboxCase<'_> {
             sandbox.confinement = Confinement::Workspace;
             sandbox.why = SandboxReason::Kernel;
         }
-        if context.granted == GrantedSandbox::Workspace && sandbox.confinement < Confinement::Workspace {
+        if context.granted_sandbox == GrantedSandbox::Workspace && sandbox.confinement < Confinement::Workspace {
             sandbox.confinement = Confinement::Workspace;
             sandbox.why = SandboxReason::Operator;
         }
@@ -81,7 +81,7 @@ impl SandboxCase<'_> {
         narrowest(by_rule().max().unwrap_or_default(), SandboxReason::Rule, &mut sandbox);
         let of_grants = granting().map(|g| g.confinement).max().unwrap_or_default();
         narrowest(of_grants, SandboxReason::Requested, &mut sandbox);
-        if context.network == Network::None || context.wanted_network == Some(Network::None) {
+        if context.network_limit == Network::None || context.requested_network == Some(Network::None) {
             sandbox.network = Network::None;
         }
         // Behind a shield there is nothing that would hold it.
@@ -94,30 +94,30 @@ impl SandboxCase<'_> {
     /// The widest confinement that the operator lets a request ask for.
     pub(crate) fn operators_limit(&self) -> Confinement {
         let of_rules = (0..self.plan.occurrences.len()).map(|n| self.rule_confinement(n)).max().unwrap_or_default();
-        match self.context.granted {
+        match self.context.granted_sandbox {
             GrantedSandbox::Workspace => of_rules.max(Confinement::Workspace),
             GrantedSandbox::Narrow | GrantedSandbox::Shield => of_rules,
         }
     }
 
     fn rule_confinement(&self, n: usize) -> Confinement {
-        self.rules.confinement(&self.plan.occurrences[n], &self.risks[n], self.facts)
+        self.rules.required_confinement(&self.plan.occurrences[n], &self.risks[n], self.facts)
     }
 
     /// What the risks of the plan need, and nothing else.
-    fn needed(&self, coverage: &[Coverage]) -> Sandbox {
+    fn needed_sandbox(&self, coverage: &[Coverage]) -> Sandbox {
         let mut need = SandboxNeed {
             case: self,
             sandbox: Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads),
-            asked: true,
+            user_asked: true,
         };
-        let login = self.login(coverage);
+        let login = self.may_log_in(coverage);
         for (n, occurrence) in self.plan.occurrences.iter().enumerate() {
             if matches!(coverage[n], Coverage::SideEffect | Coverage::Phrase(_)) || occurrence.remote {
                 continue;
             }
-            need.asked = matches!(coverage[n], Coverage::None { .. });
-            need.occurrence(n, occurrence, login);
+            need.user_asked = matches!(coverage[n], Coverage::None { .. });
+            need.add_occurrence(n, occurrence, login);
             need.sandbox.network = match &coverage[n] {
                 // What a grant or a rule accepts counts, also where the table does not know that the program needs it.
                 Coverage::Grant { id, .. }
@@ -125,12 +125,12 @@ impl SandboxCase<'_> {
                 {
                     Network::Open
                 }
-                Coverage::Rule(name) if accepts_network(self.rules.risks_of(name)) => Network::Open,
+                Coverage::Rule(name) if accepts_network(self.rules.accepted_risks(name)) => Network::Open,
                 _ => need.sandbox.network,
             };
         }
         if login && need.sandbox.confinement == Confinement::Workspace {
-            need.log_in();
+            need.add_logins();
         }
         let SandboxNeed { mut sandbox, .. } = need;
         let Sandbox { reads, writes, .. } = &mut sandbox;
@@ -147,7 +147,7 @@ impl SandboxCase<'_> {
     }
 
     /// Whether a known tool gets what it signs in with: only where nothing else but reading stands beside it.
-    fn login(&self, coverage: &[Coverage]) -> bool {
+    fn may_log_in(&self, coverage: &[Coverage]) -> bool {
         let mut acting = self
             .plan
             .occurrences
@@ -156,14 +156,15 @@ impl SandboxCase<'_> {
             .filter(|(o, c)| !matches!(c, Coverage::SideEffect | Coverage::Phrase(_)) && !o.remote);
         let Some((first, _)) = acting.clone().next() else { return false };
         // Something opaque could be any program, and a program of the workspace can call itself anything.
-        let plain = |o: &Occurrence| o.opaque.is_none() && self.is_known(o);
-        acting.clone().any(|(o, _)| tables::login(o).is_some())
+        let plain = |o: &Occurrence| o.opaque.is_none() && self.is_named_program(o);
+        acting.clone().any(|(o, _)| tables::find_login(o).is_some())
             && acting.all(|(o, _)| o.program == first.program && plain(o))
     }
 
     /// The program is the one that its name says.
-    fn is_known(&self, occurrence: &Occurrence) -> bool {
-        !occurrence.verb.starts_with('/') && crate::grant::shadowed(occurrence, self.facts, self.context).is_none()
+    fn is_named_program(&self, occurrence: &Occurrence) -> bool {
+        !occurrence.verb.starts_with('/')
+            && crate::grant::shadowing_program(occurrence, self.facts, self.context).is_none()
     }
 }
 
@@ -177,12 +178,12 @@ struct SandboxNeed<'a> {
     sandbox: Sandbox,
     /// A person is asked about this occurrence, and sees what sandbox it would get. What a grant or a rule covers was not
     /// shown: a path that it names does not open the sandbox.
-    asked: bool,
+    user_asked: bool,
 }
 
 impl SandboxNeed<'_> {
     fn widen(&mut self, level: Confinement, why: SandboxReason) {
-        if why == SandboxReason::Outside && !self.asked {
+        if why == SandboxReason::Outside && !self.user_asked {
             return;
         }
         if level < self.sandbox.confinement {
@@ -190,7 +191,7 @@ impl SandboxNeed<'_> {
         }
     }
 
-    fn occurrence(&mut self, n: usize, occurrence: &Occurrence, login: bool) {
+    fn add_occurrence(&mut self, n: usize, occurrence: &Occurrence, login: bool) {
         let reads = matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_))
             && occurrence.opaque.is_none()
             && !occurrence.scopes.iter().any(|s| s.write);
@@ -203,7 +204,7 @@ impl SandboxNeed<'_> {
                 Risk::Network => self.sandbox.network = Network::Open,
                 Risk::HostModifying if of_verb => self.widen(Confinement::Shield, SandboxReason::Accepted(*risk)),
                 Risk::FilesystemWide if !reads => self.widen(Confinement::Shield, SandboxReason::Accepted(*risk)),
-                Risk::Credential if of_verb && !(login && tables::login(occurrence).is_some()) => {
+                Risk::Credential if of_verb && !(login && tables::find_login(occurrence).is_some()) => {
                     self.widen(Confinement::Shield, SandboxReason::Accepted(*risk));
                 }
                 // It speaks with the daemon over its socket.
@@ -215,19 +216,19 @@ impl SandboxNeed<'_> {
             }
         }
         for scope in &occurrence.scopes {
-            self.scope(n, scope, reads);
+            self.add_scope(n, scope, reads);
         }
         if !reads && let Directory::Known(all) = &occurrence.directory {
             for directory in all {
-                let resolved = self.resolved(directory).to_owned();
+                let resolved = self.resolved_path(directory).to_owned();
                 if !self.in_roots(&resolved) {
-                    self.write_below(resolved);
+                    self.add_writable_directory(resolved);
                 }
             }
         }
     }
 
-    fn resolved<'p>(&'p self, path: &'p str) -> &'p str {
+    fn resolved_path<'p>(&'p self, path: &'p str) -> &'p str {
         let facts = self.case.facts;
         match facts.paths.get(path) {
             Some(found) => &found.resolved,
@@ -240,7 +241,7 @@ impl SandboxNeed<'_> {
         self.case.context.roots.iter().any(|root| paths::inside(path, &paths::clean(root)))
     }
 
-    fn scope(&mut self, n: usize, scope: &PathScope, reads: bool) {
+    fn add_scope(&mut self, n: usize, scope: &PathScope, reads: bool) {
         let found = self.case.facts.paths.get(&scope.walked);
         let kind = found.map(|f| f.kind);
         if paths::is_source(&scope.path)
@@ -250,7 +251,7 @@ impl SandboxNeed<'_> {
             return;
         }
         let resolved = match scope.pattern {
-            true => self.resolved(&scope.path).to_owned(),
+            true => self.resolved_path(&scope.path).to_owned(),
             false => found.map_or_else(|| scope.path.clone(), |f| f.resolved.clone()),
         };
         let home = self.case.context.home;
@@ -265,11 +266,13 @@ impl SandboxNeed<'_> {
         // A directory that a command works in, and not only reads: `git -C`, `make -C`, `npm --prefix`.
         let works_there = !reads && scope.kind == PathKind::Directory;
         match (scope.write, kind) {
-            (false, _) if works_there => self.write_below(resolved),
+            (false, _) if works_there => self.add_writable_directory(resolved),
             (false, _) if !secret => self.sandbox.reads.push(resolved),
             (false, _) => {}
-            (true, Some(PathTargetKind::Directory)) if scope.kind != PathKind::Entry => self.write_below(resolved),
-            (true, _) if self.can_be_written(paths::parent(&resolved)) => {
+            (true, Some(PathTargetKind::Directory)) if scope.kind != PathKind::Entry => {
+                self.add_writable_directory(resolved)
+            }
+            (true, _) if self.may_be_writable(paths::parent(&resolved)) => {
                 self.sandbox.writes.push(paths::parent(&resolved).to_owned());
             }
             (true, Some(PathTargetKind::File)) if scope.kind != PathKind::Entry => self.sandbox.writes.push(resolved),
@@ -281,8 +284,8 @@ impl SandboxNeed<'_> {
         }
     }
 
-    fn write_below(&mut self, directory: String) {
-        if self.can_be_written(&directory) {
+    fn add_writable_directory(&mut self, directory: String) {
+        if self.may_be_writable(&directory) {
             self.sandbox.writes.push(directory);
         } else {
             self.widen(Confinement::Shield, SandboxReason::Outside);
@@ -290,7 +293,7 @@ impl SandboxNeed<'_> {
     }
 
     /// Whether a rule for all of a directory gives no more than what was named: a rule holds for everything below.
-    fn can_be_written(&self, directory: &str) -> bool {
+    fn may_be_writable(&self, directory: &str) -> bool {
         let context = self.case.context;
         let temporary = ["/tmp", "/var/tmp"].iter().any(|t| paths::inside(directory, t));
         let deep = directory.split('/').filter(|c| !c.is_empty()).count() >= 2;
@@ -303,9 +306,9 @@ impl SandboxNeed<'_> {
     }
 
     /// What its tools sign in with: files of the home, and local sockets.
-    fn log_in(&mut self) {
+    fn add_logins(&mut self) {
         let case = self.case;
-        for login in case.plan.occurrences.iter().filter_map(tables::login) {
+        for login in case.plan.occurrences.iter().filter_map(tables::find_login) {
             for home in case.context.home.split(':').filter(|h| h.starts_with('/')) {
                 let at = |name: &&str| format!("{}/{name}", home.trim_end_matches('/'));
                 self.sandbox.keys.extend(login.reads.iter().map(at));

@@ -15,51 +15,51 @@ pub(crate) struct VerdictInput {
     /// It reads, and is held to that.
     pub(crate) only_reads: bool,
     /// There is nothing in it to ask about, and nothing that would hold it.
-    pub(crate) unheld_whole: bool,
+    pub(crate) ask_whole_plan: bool,
 }
 
 impl VerdictInput {
     /// The verdict, and the sandbox that goes with it.
-    pub(crate) fn answer(
+    pub(crate) fn decide(
         &self,
         plan: &Plan,
         context: &JudgeContext<'_>,
         assessment: &Assessment,
     ) -> (Verdict, Sandbox) {
         let sandbox = assessment.sandbox.clone();
-        let held = context.kernel.holds(sandbox.confinement);
+        let can_confine = context.kernel.holds(sandbox.confinement);
         let open = uncovered(&assessment.coverage);
         let verdict = if context.degraded && !self.only_reads {
-            Verdict::Deny(degraded())
-        } else if self.privileged && context.wanted.is_some() {
+            Verdict::Deny(degraded_refusal())
+        } else if self.privileged && context.requested_confinement.is_some() {
             let refusal = Refusal::new(RefusalCode::CannotConfine, "what asks for other rights cannot be confined");
             Verdict::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
-        } else if open.is_empty() && !self.unheld_whole {
-            self.covered(held, assessment)
+        } else if open.is_empty() && !self.ask_whole_plan {
+            self.covered_verdict(can_confine, assessment)
         } else if context.audience == Audience::Public {
             let refusal =
                 Refusal::new(RefusalCode::NotForAudience, "strangers may only read, and only in their own folder");
             Verdict::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
         } else if self.is_automatic(context) && context.kernel.holds(Confinement::Workspace) {
-            return (Verdict::Allow { rule: "profile.full_auto" }, unseen(context));
+            return (Verdict::Allow { rule: "profile.full_auto" }, automatic_sandbox(context));
         } else if context.profile == Profile::Locked {
-            Verdict::Deny(locked())
-        } else if context.attended && !held {
-            Verdict::Deny(unheld(sandbox.confinement))
+            Verdict::Deny(locked_refusal())
+        } else if context.attended && !can_confine {
+            Verdict::Deny(cannot_confine_refusal(sandbox.confinement))
         } else if context.attended {
             Verdict::Ask { uncovered: open }
         } else {
-            Verdict::Deny(unattended(plan, context.tool, &open))
+            Verdict::Deny(unattended_refusal(plan, context.tool, &open))
         };
         (verdict, sandbox)
     }
 
     /// Everything in it is let run by something.
-    fn covered(&self, held: bool, assessment: &Assessment) -> Verdict {
+    fn covered_verdict(&self, can_confine: bool, assessment: &Assessment) -> Verdict {
         if self.only_reads {
             Verdict::Allow { rule: "read_only" }
-        } else if !held {
-            Verdict::Deny(unheld(assessment.sandbox.confinement))
+        } else if !can_confine {
+            Verdict::Deny(cannot_confine_refusal(assessment.sandbox.confinement))
         } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
             Verdict::Allow { rule: "grant" }
         } else {
@@ -68,32 +68,32 @@ impl VerdictInput {
     }
 
     fn is_automatic(&self, context: &JudgeContext<'_>) -> bool {
-        let wider = context.wanted.is_some_and(|wanted| wanted < Confinement::Workspace);
+        let wider = context.requested_confinement.is_some_and(|requested| requested < Confinement::Workspace);
         context.profile == Profile::FullAuto && !self.privileged && !self.must_ask && !wider
     }
 }
 
 /// Where nobody has seen it, it gets no further than its workspace, and no path or login that it names.
-fn unseen(context: &JudgeContext<'_>) -> Sandbox {
-    let level = context.wanted.unwrap_or_default().max(Confinement::Workspace);
-    let network = match context.wanted_network {
+fn automatic_sandbox(context: &JudgeContext<'_>) -> Sandbox {
+    let level = context.requested_confinement.unwrap_or_default().max(Confinement::Workspace);
+    let network = match context.requested_network {
         Some(Network::None) => Network::None,
-        _ => context.network,
+        _ => context.network_limit,
     };
     Sandbox::plain(level, network, SandboxReason::Profile)
 }
 
-fn degraded() -> Refusal {
+fn degraded_refusal() -> Refusal {
     Refusal::new(RefusalCode::PolicyUnavailable, "the configuration cannot be read: only reading is allowed")
         .hint("`csn doctor` says what is wrong with config.toml")
 }
 
-fn locked() -> Refusal {
+fn locked_refusal() -> Refusal {
     let message = "the profile is locked: only what reads and what is granted runs, and nothing is asked";
     Refusal::new(RefusalCode::Locked, message).hint("a person may run it with --profile safe")
 }
 
-fn unattended(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
+fn unattended_refusal(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
     let message = "this needs a person's approval, and nobody is there to ask";
     let verb = uncovered.iter().find_map(|n| plan.occurrences.get(*n)).map_or("…", |o| o.verb.as_str());
     let tool = match tool {
@@ -106,7 +106,7 @@ fn unattended(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
 }
 
 /// The operator, or the asker, wants it held to more than this kernel can.
-fn unheld(confinement: Confinement) -> Refusal {
+fn cannot_confine_refusal(confinement: Confinement) -> Refusal {
     let message = format!("it is to run confined ({}), and this kernel cannot do that", confinement.as_str());
     Refusal::new(RefusalCode::CannotConfine, message)
         .hint("`csn doctor` says what the kernel has; config.toml: [confine]")

@@ -117,17 +117,17 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     };
     let mut facts = Facts::none(&cwd);
     let sight = world::LookupLimits { below: None, path: std::env::var("PATH").ok() };
-    world::look_up_facts(&countersign_policy::needs(&plan), &sight, &mut facts);
+    world::look_up_facts(&countersign_policy::required_facts(&plan), &sight, &mut facts);
     let context = JudgeContext {
         profile: args.profile.map_or(basis.config.profile, Into::into),
         attended: !args.unattended,
         protected: basis.protected.clone(),
         read_all: basis.config.audience.personal.read == UnaskedReads::All,
         kernel: basis.config.confine.kernel(Kernel::FULL),
-        granted: basis.config.confine.granted,
-        wanted: args.confinement.map(Into::into),
-        wanted_network: args.network.map(Into::into),
-        network: basis.config.confine.network,
+        granted_sandbox: basis.config.confine.granted,
+        requested_confinement: args.confinement.map(Into::into),
+        requested_network: args.network.map(Into::into),
+        network_limit: basis.config.confine.network,
         ..JudgeContext::personal(&basis.home, roots)
     };
     let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);
@@ -185,10 +185,10 @@ fn respond(question: &CheckQuestion, basis: &CheckSettings) -> Value {
     // Only below where the question is about, so that answers do not depend on this machine.
     let mut below = question.roots.clone();
     below.push(question.cwd.clone());
-    let needs = countersign_policy::needs(&plan);
+    let needs = countersign_policy::required_facts(&plan);
     world::look_up_facts(&needs, &world::LookupLimits { below: Some(below), path: None }, &mut facts);
     // What does not exist is judged by its letters, unless a link leads to where it would be.
-    facts.paths.retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean(path));
+    facts.paths.retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean_path(path));
     let context = JudgeContext {
         profile: question.profile.unwrap_or(basis.config.profile),
         audience: audience(question.audience.as_deref()),
@@ -304,7 +304,7 @@ fn tell(
     paint: Palette,
 ) -> std::io::Result<()> {
     writeln!(out, "{}", spans(command, plan, assessment, paint))?;
-    if let Some(c) = countersign_policy::invisible(command) {
+    if let Some(c) = countersign_policy::find_invisible_char(command) {
         writeln!(out, "  it holds U+{:04X}, which cannot be seen: {}", c as u32, DisplaySafe::bounded(command, 300))?;
     }
     writeln!(out)?;

@@ -1,7 +1,7 @@
 //! Checks of single programs, for what the grammar of their options cannot say. Each gives the reason why a command is not
 //! read-only, if there is one.
 
-use super::{PhraseMatch, code, digits, programs_of, sorts_only};
+use super::{PhraseMatch, apply_program_effects, embedded_programs, is_digits, sorts_only};
 use crate::{
     programs,
     scopes::PathCollector,
@@ -13,18 +13,18 @@ pub(super) fn sed(
     phrase: &Phrase,
     parsed: &ParsedOptions<'_>,
     skip: usize,
-    told: &mut PhraseMatch,
+    matched: &mut PhraseMatch,
     scopes: &mut PathCollector<'_>,
 ) -> Option<String> {
     // BSD's -l takes no value: the next word is the script then.
     let lengths = parsed.options.iter().filter(|(o, _, _)| o == "-l").filter_map(|(_, v, _)| v.as_ref());
     if lengths.map(Word::text).any(|t| t.is_none_or(|t| !t.bytes().all(|b| b.is_ascii_digit()))) {
-        told.opaque = Some(Opaque::Code);
+        matched.opaque = Some(Opaque::Code);
         return Some("a line length that is no number".to_owned());
     }
     // A sed that does not look for options behind its first operand takes that for the script.
-    if skip > 0 && parsed.operands_first {
-        told.opaque = Some(Opaque::Code);
+    if skip > 0 && parsed.option_after_operand {
+        matched.opaque = Some(Opaque::Code);
         return Some("a script behind an operand".to_owned());
     }
     // Several -e make one script, line by line.
@@ -36,12 +36,12 @@ pub(super) fn sed(
         .collect();
     let whole = scripts.map(|s| s.join("\n"));
     let several = parsed.options.iter().filter(|(o, _, _)| matches!(o.as_str(), "-e" | "--expression")).count();
-    let does = match whole {
+    let effects = match whole {
         Some(script) if skip > 0 => vec![Some(programs::sed(&script))],
         None if several > 1 => vec![None],
-        _ => programs_of(phrase, parsed, skip, programs::sed),
+        _ => embedded_programs(phrase, parsed, skip, programs::sed),
     };
-    code(does, told, scopes)
+    apply_program_effects(effects, matched, scopes)
 }
 
 pub(super) fn git_list(phrase: &Phrase, parsed: &ParsedOptions<'_>) -> Option<String> {
@@ -49,8 +49,8 @@ pub(super) fn git_list(phrase: &Phrase, parsed: &ParsedOptions<'_>) -> Option<St
     let asks = ["--contains", "--no-contains", "--merged", "--no-merged", "--points-at"];
     let asks = parsed.has(&asks) || phrase.name == "git tag" && parsed.has(&["-n"]);
     // An older git makes a branch with `-l`.
-    let told = if phrase.name == "git tag" { &["-l", "--list"][..] } else { &["--list"] };
-    let lists = parsed.has(told) || asks && parsed.operands.len() <= 1 && !sorts_only(parsed);
+    let list_options = if phrase.name == "git tag" { &["-l", "--list"][..] } else { &["--list"] };
+    let lists = parsed.has(list_options) || asks && parsed.operands.len() <= 1 && !sorts_only(parsed);
     (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
 }
 
@@ -108,7 +108,7 @@ pub(super) fn zgrep(parsed: &ParsedOptions<'_>) -> Option<String> {
     // Some of them are scripts that split the values of options again.
     let fits = |option: &str, t: &str| match option {
         "-e" => !t.contains(|c: char| c.is_whitespace() || "*?[]$`\\'\"".contains(c)),
-        _ => digits(t),
+        _ => is_digits(t),
     };
     let odd = parsed
         .options

@@ -10,7 +10,7 @@ use countersign_model::{ReadOnlyProof, Word, WordValue};
 
 /// Words of an expression that stand alone.
 #[rustfmt::skip]
-const BARE: &[&str] = &[
+const BARE_WORDS: &[&str] = &[
     "-print", "-print0", "-ls", "-prune", "-quit", "-true", "-false", "-empty", "-executable", "-readable",
     "-writable", "-nouser", "-nogroup", "-depth", "-d", "-mount", "-xdev", "-noleaf", "-daystart", "-follow", "-a",
     "-and", "-o", "-or", "-not", "!", "(", ")", ",", "-warn", "-nowarn", "-ignore_readdir_race", "-help", "--help",
@@ -18,7 +18,7 @@ const BARE: &[&str] = &[
 ];
 /// Tests with a value that is no file.
 #[rustfmt::skip]
-const TEXT: &[&str] = &[
+const VALUE_TESTS: &[&str] = &[
     "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex", "-lname", "-ilname",
     "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth",
     "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-used", "-fstype", "-printf", "-regextype",
@@ -26,7 +26,7 @@ const TEXT: &[&str] = &[
 ];
 /// Tests against a file.
 #[rustfmt::skip]
-const FILE: &[&str] = &[
+const FILE_TESTS: &[&str] = &[
     "-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac",
 ];
 /// Actions that write or run.
@@ -61,7 +61,7 @@ pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
 
 /// Whether the test at `at` keeps what it names from every action: `! -name x` where nothing else could turn that round,
 /// and `-name x -prune -o …` as an alternative of its own.
-pub(crate) fn find_leaves_out(words: &[Word], at: usize) -> bool {
+pub(crate) fn find_excludes(words: &[Word], at: usize) -> bool {
     let text = |n: usize| words.get(n).and_then(Word::text);
     let before = |back: usize| at.checked_sub(back).and_then(text);
     let is_not = |t: Option<&str>| matches!(t, Some("!" | "-not"));
@@ -85,24 +85,25 @@ struct FindExpression<'w> {
     /// The next word.
     at: usize,
     /// The starting points are over.
-    begun: bool,
+    expression_begun: bool,
     /// A starting point was named.
-    named: bool,
+    start_named: bool,
     /// Something is run on what is found.
-    runs: bool,
+    runs_commands: bool,
     misfit: Option<String>,
 }
 
 /// Tells the words of a `find`, and notes every path among them.
-pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
+pub(super) fn match_find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
-    let mut expression = FindExpression { words, at: 0, begun: false, named: false, runs, misfit: None };
+    let mut expression =
+        FindExpression { words, at: 0, expression_begun: false, start_named: false, runs_commands: runs, misfit: None };
     while let Some(word) = words.get(expression.at) {
         expression.at += 1;
-        expression.word(word, scopes);
+        expression.read_word(word, scopes);
     }
-    if !expression.named {
-        scopes.here(true);
+    if !expression.start_named {
+        scopes.add_working_directory(true);
     }
     let reading = match expression.misfit {
         Some(why) => ReadOnlyProof::Not(why),
@@ -113,40 +114,42 @@ pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCol
 
 impl FindExpression<'_> {
     /// One word, and those that belong to it.
-    fn word(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
+    fn read_word(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
         let Some(text) = word.text() else {
-            if self.begun || tables::may_be_option(word) {
+            if self.expression_begun || tables::may_be_option(word) {
                 scopes.loose = true;
                 self.misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
             }
-            return self.start(word, scopes);
+            return self.add_start(word, scopes);
         };
         match text {
-            "-H" | "-L" | "-P" if !self.begun => {}
-            "-O0" | "-O1" | "-O2" | "-O3" if !self.begun => {}
-            "-D" if !self.begun && self.words.get(self.at).is_some_and(|w| w.text().is_some()) => self.at += 1,
-            _ if !self.begun && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
-                self.start(word, scopes);
+            "-H" | "-L" | "-P" if !self.expression_begun => {}
+            "-O0" | "-O1" | "-O2" | "-O3" if !self.expression_begun => {}
+            "-D" if !self.expression_begun && self.words.get(self.at).is_some_and(|w| w.text().is_some()) => {
+                self.at += 1
             }
-            "-exec" | "-execdir" | "-ok" | "-okdir" => self.command(text),
+            _ if !self.expression_begun && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
+                self.add_start(word, scopes);
+            }
+            "-exec" | "-execdir" | "-ok" | "-okdir" => self.skip_command(text),
             "-delete" => {
-                self.begun = true;
+                self.expression_begun = true;
                 self.misfit = Some("the action -delete".to_owned());
             }
             "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
-                self.begun = true;
+                self.expression_begun = true;
                 if let Some(file) = self.words.get(self.at) {
-                    scopes.value(file, OperandRole::WriteFile, false, &mut self.misfit);
+                    scopes.add_word(file, OperandRole::WriteFile, false, &mut self.misfit);
                 }
                 self.at += 1 + usize::from(text == "-fprintf");
                 self.misfit.get_or_insert_with(|| format!("the action {text}"));
             }
-            _ if BARE.contains(&text) => self.begun = true,
-            _ if TEXT.contains(&text) => self.test(text, scopes),
-            _ if FILE.contains(&text) => {
-                self.begun = true;
+            _ if BARE_WORDS.contains(&text) => self.expression_begun = true,
+            _ if VALUE_TESTS.contains(&text) => self.read_test(text, scopes),
+            _ if FILE_TESTS.contains(&text) => {
+                self.expression_begun = true;
                 if let Some(file) = self.words.get(self.at) {
-                    scopes.value(file, OperandRole::File, false, &mut self.misfit);
+                    scopes.add_word(file, OperandRole::File, false, &mut self.misfit);
                     if file.many {
                         self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
                     }
@@ -158,14 +161,14 @@ impl FindExpression<'_> {
     }
 
     /// A starting point. What it only looks for is told by its name.
-    fn start(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
-        let role = if self.runs { OperandRole::Dir } else { OperandRole::Name };
-        self.named |= scopes.value(word, role, true, &mut self.misfit);
+    fn add_start(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
+        let role = if self.runs_commands { OperandRole::Dir } else { OperandRole::Name };
+        self.start_named |= scopes.add_word(word, role, true, &mut self.misfit);
     }
 
     /// `-exec …`: its command is an occurrence of its own, and passed over here.
-    fn command(&mut self, action: &str) {
-        self.begun = true;
+    fn skip_command(&mut self, action: &str) {
+        self.expression_begun = true;
         let words = self.words;
         let end = (self.at..words.len()).find(|&m| {
             let t = words[m].text().unwrap_or_default();
@@ -182,11 +185,11 @@ impl FindExpression<'_> {
     }
 
     /// A test with a value.
-    fn test(&mut self, text: &str, scopes: &mut PathCollector<'_>) {
-        self.begun = true;
+    fn read_test(&mut self, text: &str, scopes: &mut PathCollector<'_>) {
+        self.expression_begun = true;
         // What a bare glob matches becomes words of the expression: only names that mean nothing there.
         let meant = |glob: &String| {
-            let mut all = BARE.iter().chain(TEXT).chain(FILE).chain(ACTIONS);
+            let mut all = BARE_WORDS.iter().chain(VALUE_TESTS).chain(FILE_TESTS).chain(ACTIONS);
             all.any(|word| paths::matches(glob, word))
         };
         let unknown = |w: &Word| match &w.value {
@@ -199,13 +202,13 @@ impl FindExpression<'_> {
             self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
         }
         // To look for a name is not to read what it names; to run something on it is. What is left out is not.
-        let left_out = find_leaves_out(self.words, self.at - 1);
-        if let (true, false, Some(value)) = (self.runs, left_out, value) {
+        let left_out = find_excludes(self.words, self.at - 1);
+        if let (true, false, Some(value)) = (self.runs_commands, left_out, value) {
             match text {
                 "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename" => {
-                    scopes.seeks_word(value, &mut self.misfit);
+                    scopes.note_name_value(value, &mut self.misfit);
                 }
-                "-regex" | "-iregex" => scopes.seeks_regex(value, &mut self.misfit),
+                "-regex" | "-iregex" => scopes.note_name_regex(value, &mut self.misfit),
                 _ => {}
             }
         }

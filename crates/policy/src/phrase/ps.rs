@@ -1,7 +1,7 @@
 //! `ps`: words with a dash, words without one, and where the first kind makes no sense to it, all of them taken for the
 //! second. There, `e` shows every process's environment, and so does one column.
 
-use super::{PhraseMatch, not};
+use super::{PhraseMatch, not_read_only};
 use crate::{scopes::PathCollector, tables::Phrase};
 use countersign_model::{ReadOnlyProof, Word};
 
@@ -23,46 +23,46 @@ const LONG_VALUES: &[&str] = &[
 #[derive(Default)]
 struct PsOptions<'w> {
     /// It shows environments.
-    shows: bool,
+    environment_requested: bool,
     misfit: Option<String>,
     /// Words that would be letters if what has a dash were refused, and whether it may be.
-    letters: Vec<&'w str>,
-    refusable: bool,
+    bsd_candidates: Vec<&'w str>,
+    may_be_refused: bool,
     flags: String,
     tree: bool,
-    columns: bool,
+    names_columns: bool,
 }
 
 /// Tells the words of a `ps`.
-pub(super) fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
+pub(super) fn match_ps(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let Some(texts) = words.iter().map(Word::text).collect::<Option<Vec<_>>>() else {
         scopes.loose = true;
-        return not("a word that is known only when it runs");
+        return not_read_only("a word that is known only when it runs");
     };
     let mut options = PsOptions::default();
     let mut rest = texts.into_iter();
     while let Some(text) = rest.next() {
         match text.strip_prefix("--") {
-            Some(long) => options.long(long, &mut rest),
-            None => options.cluster(text, &mut rest),
+            Some(long) => options.read_long_option(long, &mut rest),
+            None => options.read_cluster(text, &mut rest),
         }
     }
     let shows = options.shows_environments();
     scopes.seeks_credentials |= shows;
     match options.misfit {
-        _ if shows => not("shows the environments of processes"),
-        Some(why) => not(why),
+        _ if shows => not_read_only("shows the environments of processes"),
+        Some(why) => not_read_only(why),
         None => PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
     }
 }
 
 impl<'w> PsOptions<'w> {
-    fn long(&mut self, long: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
+    fn read_long_option(&mut self, long: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
         let (name, attached) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
         if LONG_VALUES.contains(&name) {
             let value = attached.or_else(|| rest.next());
-            self.shows |= name == "format" && value.is_none_or(shows_environment);
-            self.columns |= name == "format";
+            self.environment_requested |= name == "format" && value.is_none_or(shows_environment);
+            self.names_columns |= name == "format";
         } else if !LONG_FLAGS.contains(&name) || attached.is_some() {
             self.misfit.get_or_insert_with(|| format!("the option --{name}"));
         }
@@ -70,10 +70,10 @@ impl<'w> PsOptions<'w> {
     }
 
     /// Letters, with a dash or without.
-    fn cluster(&mut self, text: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
+    fn read_cluster(&mut self, text: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
         let dashed = text.strip_prefix('-');
         let cluster = dashed.unwrap_or(text);
-        self.letters.push(cluster);
+        self.bsd_candidates.push(cluster);
         if is_numbers(cluster) {
             return;
         }
@@ -87,30 +87,30 @@ impl<'w> PsOptions<'w> {
                     "" => rest.next(),
                     _ => Some(attached),
                 };
-                self.value(c, value, dashed.is_some());
+                self.note_value(c, value, dashed.is_some());
                 break;
             }
             match dashed {
                 Some(_) if FLAGS.contains(c) => self.flags.push(c),
-                Some(_) if BSD_FLAGS.contains(c) || "dNyF".contains(c) => self.refusable = true,
+                Some(_) if BSD_FLAGS.contains(c) || "dNyF".contains(c) => self.may_be_refused = true,
                 None if BSD_FLAGS.contains(c) => {}
-                None if c == 'e' => self.shows = true,
+                None if c == 'e' => self.environment_requested = true,
                 _ => drop(self.misfit.get_or_insert_with(|| format!("the option {c}"))),
             }
         }
     }
 
-    fn value(&mut self, option: char, value: Option<&'w str>, dashed: bool) {
+    fn note_value(&mut self, option: char, value: Option<&'w str>, dashed: bool) {
         match (option, value) {
             (_, None) => self.misfit = Some(format!("the option {option} wants a value")),
             ('o' | 'O', Some(value)) => {
-                self.shows |= shows_environment(value);
-                self.columns = true;
+                self.environment_requested |= shows_environment(value);
+                self.names_columns = true;
             }
             ('p' | 'q', Some(value)) if is_numbers(value) => {}
             (_, Some(value)) => {
-                self.letters.push(value);
-                self.refusable |= dashed && option != 'C';
+                self.bsd_candidates.push(value);
+                self.may_be_refused |= dashed && option != 'C';
             }
         }
     }
@@ -119,11 +119,11 @@ impl<'w> PsOptions<'w> {
     fn shows_environments(&self) -> bool {
         let has = |set: &str| self.flags.contains(|c| set.contains(c));
         // Threads as a tree, and two ways to say which columns.
-        let conflicts = has("L") && (has("H") || self.tree) || has("fFljy") && self.columns;
+        let conflicts = has("L") && (has("H") || self.tree) || has("fFljy") && self.names_columns;
         // A tree of anything but plain processes is one conflict more than this can tell.
         let odd_tree = self.tree && self.flags.contains(|c| !"eAfFw".contains(c));
-        let refusable = self.refusable || conflicts || odd_tree;
-        self.shows || refusable && self.letters.iter().any(|w| letters_show_environment(w))
+        let refusable = self.may_be_refused || conflicts || odd_tree;
+        self.environment_requested || refusable && self.bsd_candidates.iter().any(|w| letters_show_environment(w))
     }
 }
 

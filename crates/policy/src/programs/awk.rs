@@ -35,11 +35,11 @@ enum LastToken {
 }
 
 pub(crate) fn awk(program: &str) -> ProgramEffects {
-    let mut read = AwkLexer::new(program).read();
+    let mut read = AwkLexer::new(program).analyse();
     // A joined line separates two words in every awk that was tried; one that joins them would run this.
     if program.contains("\\\n") {
-        let joined = AwkLexer::new(&program.replace("\\\n", "")).read();
-        read.does = read.does.and(joined.does);
+        let joined = AwkLexer::new(&program.replace("\\\n", "")).analyse();
+        read.file_use = read.file_use.worse_of(joined.file_use);
         read.files.extend(joined.files);
     }
     read
@@ -55,7 +55,7 @@ struct AwkLexer {
     printing: Option<usize>,
     getline: bool,
     /// Where a `<` stands that may name a file for `getline`.
-    less: Vec<usize>,
+    less_than_at: Vec<usize>,
     program: ProgramEffects,
 }
 
@@ -68,66 +68,66 @@ impl AwkLexer {
             groups: Vec::new(),
             printing: None,
             getline: false,
-            less: Vec::new(),
+            less_than_at: Vec::new(),
             program: FileUse::Reads.into(),
         }
     }
 
-    fn read(mut self) -> ProgramEffects {
+    fn analyse(mut self) -> ProgramEffects {
         // Some awks take a carriage return for a blank or for part of a line's end, others for neither.
-        let lexed = if self.s.contains(&'\r') { Err(UNCLEAR) } else { self.tokens() };
-        if let Err(does) = lexed {
-            self.note(does);
+        let lexed = if self.s.contains(&'\r') { Err(UNCLEAR) } else { self.scan_tokens() };
+        if let Err(file_use) = lexed {
+            self.note_use(file_use);
         }
         if self.getline {
-            for at in std::mem::take(&mut self.less) {
-                let file = self.literal(at + 1);
-                self.touch(file, false, "awk's getline reads another file");
+            for at in std::mem::take(&mut self.less_than_at) {
+                let file = self.literal_string(at + 1);
+                self.note_file(file, false, "awk's getline reads another file");
             }
         }
         self.program
     }
 
-    fn note(&mut self, does: FileUse) {
-        self.program.does = std::mem::replace(&mut self.program.does, FileUse::Reads).and(does);
+    fn note_use(&mut self, file_use: FileUse) {
+        self.program.file_use = std::mem::replace(&mut self.program.file_use, FileUse::Reads).worse_of(file_use);
     }
 
-    fn touch(&mut self, file: Option<String>, write: bool, why: &'static str) {
+    fn note_file(&mut self, file: Option<String>, write: bool, why: &'static str) {
         self.program.files.push(NamedFile { file, write });
-        self.note(FileUse::Touches(why));
+        self.note_use(FileUse::Touches(why));
     }
 
-    fn at(&self, offset: usize) -> Option<char> {
+    fn peek_at(&self, offset: usize) -> Option<char> {
         self.s.get(self.n + offset).copied()
     }
 
     /// Reads every token; an error is what the program does at worst, and then nothing behind it was read.
-    fn tokens(&mut self) -> Result<(), FileUse> {
-        while let Some(c) = self.at(0) {
+    fn scan_tokens(&mut self) -> Result<(), FileUse> {
+        while let Some(c) = self.peek_at(0) {
             match c {
                 ' ' | '\t' => self.n += 1,
-                '\\' if self.at(1) == Some('\n') => self.n += 2,
-                '#' => self.comment()?,
-                '\n' => self.newline(),
+                '\\' if self.peek_at(1) == Some('\n') => self.n += 2,
+                '#' => self.skip_comment()?,
+                '\n' => self.scan_newline(),
                 '"' => {
                     self.n = string_end(&self.s, self.n).ok_or(UNCLEAR)?;
                     self.last = LastToken::Operand;
                 }
-                '/' if self.last == LastToken::Unclear => return self.rest_is_harmless(),
+                '/' if self.last == LastToken::Unclear => return self.check_ambiguous_rest(),
                 '/' if self.last == LastToken::Other => {
                     self.n = regex_end(&self.s, self.n).ok_or(UNCLEAR)?;
                     self.last = LastToken::Operand;
                 }
-                c if c.is_ascii_alphabetic() || c == '_' => self.word()?,
-                c if c.is_ascii_digit() || c == '.' => self.number()?,
-                _ => self.sign(c)?,
+                c if c.is_ascii_alphabetic() || c == '_' => self.scan_word()?,
+                c if c.is_ascii_digit() || c == '.' => self.scan_number()?,
+                _ => self.scan_sign(c)?,
             }
         }
         Ok(())
     }
 
-    fn comment(&mut self) -> Result<(), FileUse> {
-        while !matches!(self.at(0), None | Some('\n')) {
+    fn skip_comment(&mut self) -> Result<(), FileUse> {
+        while !matches!(self.peek_at(0), None | Some('\n')) {
             self.n += 1;
         }
         if self.s[self.n - 1] == '\\' { Err(UNCLEAR) } else { Ok(()) }
@@ -135,7 +135,7 @@ impl AwkLexer {
 
     /// A line's end closes a statement behind an operand, and never behind what wants another one; gawk goes on behind
     /// `?` and `:` too, and busybox inside of parentheses.
-    fn newline(&mut self) {
+    fn scan_newline(&mut self) {
         self.n += 1;
         if self.last == LastToken::Other {
             return;
@@ -148,18 +148,18 @@ impl AwkLexer {
         }
     }
 
-    fn word(&mut self) -> Result<(), FileUse> {
+    fn scan_word(&mut self) -> Result<(), FileUse> {
         let start = self.n;
-        while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
+        while self.peek_at(0).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
             self.n += 1;
         }
         let word: String = self.s[start..self.n].iter().collect();
-        if let Some((_, does)) = REACHING.iter().find(|(w, _)| *w == word) {
-            match does {
-                FileUse::Runs(_) => return Err(does.clone()),
-                _ if word == "PROCINFO" && self.sorts() => {}
-                FileUse::Touches(CHANGES_INPUT) => self.touch(None, false, CHANGES_INPUT),
-                _ => self.note(does.clone()),
+        if let Some((_, file_use)) = REACHING.iter().find(|(w, _)| *w == word) {
+            match file_use {
+                FileUse::Runs(_) => return Err(file_use.clone()),
+                _ if word == "PROCINFO" && self.is_sort_order() => {}
+                FileUse::Touches(CHANGES_INPUT) => self.note_file(None, false, CHANGES_INPUT),
+                _ => self.note_use(file_use.clone()),
             }
         }
         self.last = match word.as_str() {
@@ -168,7 +168,7 @@ impl AwkLexer {
                 LastToken::Unclear
             }
             "print" | "printf" => {
-                self.printing = Some(self.parentheses());
+                self.printing = Some(self.open_parentheses());
                 LastToken::Other
             }
             "return" => LastToken::Other,
@@ -182,15 +182,15 @@ impl AwkLexer {
     }
 
     /// `PROCINFO["sorted_in"]`: the order in which a loop goes through an array.
-    fn sorts(&self) -> bool {
+    fn is_sort_order(&self) -> bool {
         let rest: String = self.s[self.n..].iter().take(14).collect();
         rest.starts_with("[\"sorted_in\"]")
     }
 
     /// Where a number ends is each awk's own: `1e5x`, `0x1x`, `1.x`. Any word may begin inside of what looks like one.
-    fn number(&mut self) -> Result<(), FileUse> {
+    fn scan_number(&mut self) -> Result<(), FileUse> {
         let start = self.n;
-        while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')) {
+        while self.peek_at(0).is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')) {
             self.n += 1;
         }
         let digits = &self.s[start..self.n];
@@ -206,8 +206,8 @@ impl AwkLexer {
         Ok(())
     }
 
-    fn sign(&mut self, c: char) -> Result<(), FileUse> {
-        let next = self.at(1);
+    fn scan_sign(&mut self, c: char) -> Result<(), FileUse> {
+        let next = self.peek_at(1);
         self.n += 1;
         self.last = match c {
             '@' => return Err(FileUse::Runs("awk's @ loads or calls by name")),
@@ -216,12 +216,12 @@ impl AwkLexer {
                 LastToken::Other
             }
             '|' => return Err(FileUse::Runs("an awk program that pipes to or from a command")),
-            '>' if self.printing.is_some_and(|depth| self.parentheses() <= depth) => {
-                self.redirect();
+            '>' if self.printing.is_some_and(|depth| self.open_parentheses() <= depth) => {
+                self.note_redirect();
                 LastToken::Other
             }
             '<' if next != Some('=') => {
-                self.less.push(self.n - 1);
+                self.less_than_at.push(self.n - 1);
                 LastToken::Other
             }
             '(' | '[' => {
@@ -255,23 +255,23 @@ impl AwkLexer {
     }
 
     /// How deep in parentheses. mawk does not count brackets.
-    fn parentheses(&self) -> usize {
+    fn open_parentheses(&self) -> usize {
         self.groups.iter().filter(|c| **c == '(').count()
     }
 
     /// Behind the `>` of a `print`.
-    fn redirect(&mut self) {
-        if self.at(0) == Some('>') {
+    fn note_redirect(&mut self) {
+        if self.peek_at(0) == Some('>') {
             self.n += 1;
         }
-        let file = self.literal(self.n);
+        let file = self.literal_string(self.n);
         if !matches!(file.as_deref(), Some("/dev/stderr" | "/dev/stdout")) {
-            self.touch(file, true, "an awk program that writes a file");
+            self.note_file(file, true, "an awk program that writes a file");
         }
     }
 
     /// The string that starts here, when nothing is added to it.
-    fn literal(&self, at: usize) -> Option<String> {
+    fn literal_string(&self, at: usize) -> Option<String> {
         let blank = |c: &&char| matches!(c, ' ' | '\t');
         let start = at + self.s[at..].iter().take_while(blank).count();
         let end = string_end(&self.s, start)?;
@@ -281,7 +281,7 @@ impl AwkLexer {
     }
 
     /// Behind a slash whose meaning only the grammar knows: nothing that would matter either way may follow.
-    fn rest_is_harmless(&self) -> Result<(), FileUse> {
+    fn check_ambiguous_rest(&self) -> Result<(), FileUse> {
         let text: String = self.s[self.n..].iter().collect();
         let signs = text.contains(['|', '>', '@']) || self.getline && text.contains('<');
         if signs || names_risk(&text) { Err(UNCLEAR) } else { Ok(()) }
@@ -338,7 +338,7 @@ mod tests {
             "# system(1)\n{print}",
             "{ while ((getline line) > 0) n++ }",
         ] {
-            assert_eq!(awk(program).does, FileUse::Reads, "{program}");
+            assert_eq!(awk(program).file_use, FileUse::Reads, "{program}");
         }
         for program in [
             "{print > \"out\"}",
@@ -352,7 +352,7 @@ mod tests {
             "BEGIN{getline $(0) < \"/etc/passwd\"}",
             "BEGIN{ARGV[1]=\"/etc/passwd\"}",
         ] {
-            assert!(matches!(awk(program).does, FileUse::Touches(_)), "{program}");
+            assert!(matches!(awk(program).file_use, FileUse::Touches(_)), "{program}");
         }
         for program in [
             "BEGIN{system(\"id\")}",
@@ -367,7 +367,7 @@ mod tests {
             "{print \"x",
             "BEGIN{ if (1) /\"/; system(\"id\") #\"/ }",
         ] {
-            assert!(matches!(awk(program).does, FileUse::Runs(_)), "{program}");
+            assert!(matches!(awk(program).file_use, FileUse::Runs(_)), "{program}");
         }
     }
 }

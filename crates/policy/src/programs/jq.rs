@@ -3,7 +3,7 @@
 use super::FileUse;
 
 /// Words of a filter outside of its strings; string interpolation counts as outside.
-fn words(filter: &str) -> Option<Vec<String>> {
+fn filter_words(filter: &str) -> Option<Vec<String>> {
     let s: Vec<char> = filter.chars().collect();
     let (mut n, mut out) = (0, Vec::new());
     // Open interpolations: how many parentheses are open in each.
@@ -75,8 +75,8 @@ fn words(filter: &str) -> Option<Vec<String>> {
     (!string && inside.is_empty()).then_some(out)
 }
 
-fn reaches(filter: &str, outside: &[&str], why: &'static str) -> FileUse {
-    match words(filter) {
+fn classify_filter(filter: &str, outside: &[&str], why: &'static str) -> FileUse {
+    match filter_words(filter) {
         Some(words) if !words.iter().any(|w| outside.contains(&w.as_str()) || w == "ENV") => FileUse::Reads,
         Some(_) => FileUse::Touches(why),
         None => FileUse::Touches("a filter that is not plain to read"),
@@ -95,12 +95,12 @@ pub(crate) fn jq(filter: &str) -> FileUse {
         "$__prog_args",
         "__prog_args",
     ];
-    reaches(filter, &outside, "a jq filter that reads the environment or other files")
+    classify_filter(filter, &outside, "a jq filter that reads the environment or other files")
 }
 
 pub(crate) fn yq(filter: &str) -> FileUse {
     // Loading has many names.
-    if words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
+    if filter_words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
         return FileUse::Touches("a yq expression that reads other files");
     }
     let outside = [
@@ -120,7 +120,7 @@ pub(crate) fn yq(filter: &str) -> FileUse {
         "exec",
         "split_doc",
     ];
-    reaches(filter, &outside, "a yq expression that reads the environment or other files")
+    classify_filter(filter, &outside, "a yq expression that reads the environment or other files")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub(crate) use sed::sed;
 /// What a program text does, and the files that it names; none is one that it makes up as it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProgramEffects {
-    pub(crate) does: FileUse,
+    pub(crate) file_use: FileUse,
     pub(crate) files: Vec<NamedFile>,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct NamedFile {
 }
 
 impl From<FileUse> for ProgramEffects {
-    fn from(does: FileUse) -> Self {
-        Self { does, files: Vec::new() }
+    fn from(file_use: FileUse) -> Self {
+        Self { file_use: file_use, files: Vec::new() }
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum FileUse {
 
 impl FileUse {
     /// The worse of two.
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn worse_of(self, other: Self) -> Self {
         match (&self, &other) {
             (Self::Runs(_), _) | (_, Self::Reads) => self,
             (_, Self::Runs(_)) | (Self::Reads, _) => other,

@@ -9,7 +9,7 @@
 //! (`Continued`); `token` takes it out and scans again. So nothing behind a scan ever sees one that bash would not.
 
 /// How deep substitutions, quotes and groups may nest before the text is opaque as a whole.
-pub(super) const DEEPEST: usize = 32;
+pub(super) const MAX_NESTING: usize = 32;
 
 /// Why text has no reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum LexError {
     TooLarge,
     Grammar,
     /// A backslash-newline stands here, and bash would not see it.
-    Continued(usize),
+    Continuation(usize),
 }
 
 type LexResult<T> = std::result::Result<T, LexError>;
@@ -53,7 +53,7 @@ pub(crate) enum WordPiece {
         at: usize,
     },
     /// What bash would do with this we do not claim to know.
-    Strange,
+    Unsupported,
 }
 
 /// `$x`, `${x…}`.
@@ -71,17 +71,17 @@ pub(crate) struct Parameter {
 
 /// The end of the single-quoted text that starts at `at`, behind its closing quote.
 fn after_single(s: &[u8], at: usize) -> LexResult<usize> {
-    memchr(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(LexError::Unterminated)
+    find_byte(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(LexError::Unterminated)
 }
 
 /// Whether a backslash-newline stands at `n`.
-pub(super) fn continued(s: &[u8], n: usize) -> bool {
+pub(super) fn is_continuation(s: &[u8], n: usize) -> bool {
     s.get(n) == Some(&b'\\') && s.get(n + 1) == Some(&b'\n')
 }
 
 /// The byte at `n`, as bash sees it outside of single quotes.
 pub(super) fn peek(s: &[u8], n: usize) -> LexResult<Option<u8>> {
-    if continued(s, n) { Err(LexError::Continued(n)) } else { Ok(s.get(n).copied()) }
+    if is_continuation(s, n) { Err(LexError::Continuation(n)) } else { Ok(s.get(n).copied()) }
 }
 
 /// Behind the escape at `n`.
@@ -89,7 +89,7 @@ fn after_escape(s: &[u8], n: usize) -> LexResult<usize> {
     peek(s, n).map(|_| n + 2)
 }
 
-fn memchr(needle: u8, hay: &[u8]) -> Option<usize> {
+fn find_byte(needle: u8, hay: &[u8]) -> Option<usize> {
     hay.iter().position(|&b| b == needle)
 }
 
@@ -143,7 +143,7 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
         match s[n] {
             b'(' => (open, n) = (open + 1, n + 1),
             // Whether bash looks past it for the second one depends on what it is reading.
-            b')' if behind_continuations(s, n + 1, b')') => return Err(LexError::Grammar),
+            b')' if follows_continuations(s, n + 1, b')') => return Err(LexError::Grammar),
             b')' => {
                 (open, n) = (open - 1, n + 1);
                 if open == 0 {
@@ -175,7 +175,7 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
 
 /// The end of what `$` at `at` starts; just behind the `$` when it starts nothing.
 pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<usize> {
-    if depth > DEEPEST {
+    if depth > MAX_NESTING {
         return Err(LexError::TooDeep);
     }
     match peek(s, at + 1)? {
@@ -183,14 +183,14 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
             let counted = after_counted(s, at + 2)?;
             let end = match after_arithmetic(s, at + 3, depth) {
                 Ok(end) => end,
-                Err(why @ (LexError::TooDeep | LexError::TooLarge | LexError::Continued(_))) => return Err(why),
+                Err(why @ (LexError::TooDeep | LexError::TooLarge | LexError::Continuation(_))) => return Err(why),
                 // `$((a); b)`: a substitution that starts with a subshell.
                 Err(_) => super::token::end_of_list(s, at + 2, depth + 1)? + 1,
             };
             if end == counted { Ok(end) } else { Err(LexError::Grammar) }
         }
         // Whether this is arithmetic depends on the version.
-        Some(b'(') if behind_continuations(s, at + 2, b'(') => Err(LexError::Grammar),
+        Some(b'(') if follows_continuations(s, at + 2, b'(') => Err(LexError::Grammar),
         Some(b'(') => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
         Some(b'[') => after_bracket(s, at + 2, depth),
         Some(b'{') => after_brace(s, at + 2, in_double, depth + 1),
@@ -206,9 +206,9 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
 }
 
 /// Whether one or more backslash-newlines stand at `at`, and then this byte.
-fn behind_continuations(s: &[u8], at: usize, byte: u8) -> bool {
+fn follows_continuations(s: &[u8], at: usize, byte: u8) -> bool {
     let mut n = at;
-    while continued(s, n) {
+    while is_continuation(s, n) {
         n += 2;
     }
     n > at && s.get(n) == Some(&byte)
@@ -237,7 +237,7 @@ pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> LexResult<u
             b')' => return Err(LexError::Grammar),
             _ => n = after_one(s, n, depth + 1)?,
         }
-        if open > DEEPEST {
+        if open > MAX_NESTING {
             return Err(LexError::TooDeep);
         }
     }
@@ -286,7 +286,7 @@ pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> LexResult<usize> 
             b' ' | b'\t' | b'\n' | b'|' | b'&' | b';' | b')' => break,
             // `a<(b)` goes on; `a<b` does not.
             b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => {
-                if behind_continuations(s, n + 2, b'(') {
+                if follows_continuations(s, n + 2, b'(') {
                     return Err(LexError::Grammar);
                 }
                 n = super::token::end_of_list(s, n + 2, depth + 1)? + 1;
@@ -327,14 +327,14 @@ pub(crate) fn is_plain(word: &str) -> bool {
 }
 
 /// Takes a word apart. `tildes`: also behind an unquoted `=` and `:`, as in assignments.
-pub(crate) fn pieces(word: &str, tildes: bool) -> LexResult<Vec<WordPiece>> {
-    WordLexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.word()
+pub(crate) fn word_pieces(word: &str, tildes: bool) -> LexResult<Vec<WordPiece>> {
+    WordLexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.read_word()
 }
 
 /// Takes the body of a here-document with an unquoted delimiter apart.
-pub(crate) fn document(text: &str) -> LexResult<Vec<WordPiece>> {
+pub(crate) fn heredoc_pieces(text: &str) -> LexResult<Vec<WordPiece>> {
     let mut lexer = WordLexer { word: text, s: text.as_bytes(), out: Vec::new(), tildes: false };
-    let end = lexer.double(0, None)?;
+    let end = lexer.read_double_quoted(0, None)?;
     debug_assert_eq!(end, text.len());
     Ok(lexer.out)
 }
@@ -347,7 +347,7 @@ struct WordLexer<'a> {
 }
 
 impl WordLexer<'_> {
-    fn text(&mut self, from: usize, to: usize, quoted: bool) {
+    fn push_range(&mut self, from: usize, to: usize, quoted: bool) {
         self.push_text(&self.word[from..to], quoted);
     }
 
@@ -358,7 +358,7 @@ impl WordLexer<'_> {
         }
     }
 
-    fn word(mut self) -> LexResult<Vec<WordPiece>> {
+    fn read_word(mut self) -> LexResult<Vec<WordPiece>> {
         let (mut n, mut tilde) = (0, true);
         while n < self.s.len() {
             let here = n;
@@ -372,27 +372,27 @@ impl WordLexer<'_> {
                     if matches!(self.s.get(end), None | Some(b'/')) || self.tildes && self.s.get(end) == Some(&b':') {
                         self.out.push(WordPiece::Tilde(self.word[n + 1..end].to_owned()));
                     } else {
-                        self.text(n, end, false);
+                        self.push_range(n, end, false);
                     }
                     n = end;
                 }
-                b'\\' if continued(self.s, n) => return Err(LexError::Continued(n)),
+                b'\\' if is_continuation(self.s, n) => return Err(LexError::Continuation(n)),
                 b'\\' => {
                     let end = next_char(self.word, n + 1);
                     if end == n + 1 {
                         return Err(LexError::Unterminated);
                     }
-                    self.text(n + 1, end, true);
+                    self.push_range(n + 1, end, true);
                     n = end;
                 }
                 b'\'' => {
                     let end = after_single(self.s, n)?;
-                    self.text(n + 1, end - 1, true);
+                    self.push_range(n + 1, end - 1, true);
                     n = end;
                 }
-                b'"' => n = self.double(n + 1, Some(b'"'))? + 1,
-                b'$' => n = self.dollar(n, false)?,
-                b'`' => n = self.backquote(n, false)?,
+                b'"' => n = self.read_double_quoted(n + 1, Some(b'"'))? + 1,
+                b'$' => n = self.read_dollar(n, false)?,
+                b'`' => n = self.read_backquoted(n, false)?,
                 b'<' | b'>' if self.s.get(n + 1) == Some(&b'(') => {
                     let end = super::token::end_of_list(self.s, n + 2, 1)?;
                     self.out.push(WordPiece::Process { text: self.word[n + 2..end].to_owned(), at: n + 2 });
@@ -400,7 +400,7 @@ impl WordLexer<'_> {
                 }
                 b => {
                     let end = next_char(self.word, n);
-                    self.text(n, end, false);
+                    self.push_range(n, end, false);
                     n = end;
                     tilde = self.tildes && matches!(b, b'=' | b':');
                     continue;
@@ -413,7 +413,7 @@ impl WordLexer<'_> {
     }
 
     /// The inside of double quotes up to `until`, or a here-document's body up to its end.
-    fn double(&mut self, at: usize, until: Option<u8>) -> LexResult<usize> {
+    fn read_double_quoted(&mut self, at: usize, until: Option<u8>) -> LexResult<usize> {
         let mut n = at;
         if until.is_some() {
             // Empty quotes are a word too.
@@ -423,17 +423,17 @@ impl WordLexer<'_> {
             match self.s[n] {
                 b if Some(b) == until => return Ok(n),
                 b'\\' => match self.s.get(n + 1) {
-                    Some(b'\n') => return Err(LexError::Continued(n)),
-                    Some(b'$' | b'`' | b'\\') => (self.text(n + 1, n + 2, true), n += 2).1,
-                    Some(b'"') if until.is_some() => (self.text(n + 1, n + 2, true), n += 2).1,
+                    Some(b'\n') => return Err(LexError::Continuation(n)),
+                    Some(b'$' | b'`' | b'\\') => (self.push_range(n + 1, n + 2, true), n += 2).1,
+                    Some(b'"') if until.is_some() => (self.push_range(n + 1, n + 2, true), n += 2).1,
                     None => return Err(LexError::Unterminated),
-                    _ => (self.text(n, n + 1, true), n += 1).1,
+                    _ => (self.push_range(n, n + 1, true), n += 1).1,
                 },
-                b'$' => n = self.dollar(n, true)?,
-                b'`' => n = self.backquote(n, true)?,
+                b'$' => n = self.read_dollar(n, true)?,
+                b'`' => n = self.read_backquoted(n, true)?,
                 _ => {
                     let end = next_char(self.word, n);
-                    self.text(n, end, true);
+                    self.push_range(n, end, true);
                     n = end;
                 }
             }
@@ -441,7 +441,7 @@ impl WordLexer<'_> {
         if until.is_some() { Err(LexError::Unterminated) } else { Ok(n) }
     }
 
-    fn backquote(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
+    fn read_backquoted(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
         let end = after_backquote(self.s, at)?;
         let raw = &self.word[at + 1..end - 1];
         let mut text = String::with_capacity(raw.len());
@@ -457,7 +457,7 @@ impl WordLexer<'_> {
         Ok(end)
     }
 
-    fn dollar(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
+    fn read_dollar(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
         let end = after_dollar(self.s, at, quoted, 0)?;
         let inner = |skip: usize, tail: usize| self.word.get(at + skip..end - tail).unwrap_or_default().to_owned();
         let piece = match self.s.get(at + 1) {
@@ -468,21 +468,21 @@ impl WordLexer<'_> {
             Some(b'[') => WordPiece::Arithmetic { text: inner(2, 1) },
             Some(b'{') => {
                 let text = inner(2, 1);
-                match parameter(&text) {
+                match parse_parameter(&text) {
                     // Which quotes count in there depends on the operator.
                     Some(p) if !(quoted && p.rest.contains('\'')) => WordPiece::Parameter { parameter: p, quoted },
-                    _ => WordPiece::Strange,
+                    _ => WordPiece::Unsupported,
                 }
             }
             Some(b'\'') if !quoted => {
-                let text = ansi_c(&inner(2, 1));
+                let text = decode_ansi_c(&inner(2, 1));
                 match text {
                     Some(text) => WordPiece::Text { text, quoted: true },
-                    None => WordPiece::Strange,
+                    None => WordPiece::Unsupported,
                 }
             }
             Some(b'"') if !quoted => {
-                self.double(at + 2, Some(b'"'))?;
+                self.read_double_quoted(at + 2, Some(b'"'))?;
                 return Ok(end);
             }
             _ if end > at + 1 => {
@@ -504,7 +504,7 @@ fn next_char(s: &str, n: usize) -> usize {
 }
 
 /// The inside of `${…}`; none for what bash would call a bad substitution, or run (`${ cmd; }`).
-fn parameter(text: &str) -> Option<Parameter> {
+fn parse_parameter(text: &str) -> Option<Parameter> {
     let mut p = Parameter::default();
     let mut rest = text;
     let special = |s: &str| s.starts_with(['@', '*', '?', '$', '!', '-', '#']);
@@ -534,7 +534,7 @@ fn parameter(text: &str) -> Option<Parameter> {
 }
 
 /// Decodes the inside of `$'…'`; none for what is not text afterwards.
-pub(crate) fn ansi_c(text: &str) -> Option<String> {
+pub(crate) fn decode_ansi_c(text: &str) -> Option<String> {
     let mut out: Vec<u8> = Vec::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     let number = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>, radix: u32, most: usize, first: &str| {

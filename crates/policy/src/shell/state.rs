@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The most values that a finite set holds.
-pub(crate) const MOST_VALUES: usize = 32;
+pub(crate) const MAX_WORD_VALUES: usize = 32;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ShellState {
@@ -18,9 +18,9 @@ pub(super) struct ShellState {
     pub(super) functions: Rc<BTreeSet<String>>,
     pub(super) readonly: Rc<BTreeSet<String>>,
     /// Variables that hold one word of a list of file names.
-    pub(super) listed: Rc<BTreeSet<String>>,
+    pub(super) holds_file_name: Rc<BTreeSet<String>>,
     /// Nothing is known about any variable any more.
-    pub(super) forgotten: bool,
+    pub(super) variables_unknown: bool,
     /// PATH, HOME or IFS are not what they were: names, tildes and words mean something else.
     pub(super) path_changed: bool,
     pub(super) home_changed: bool,
@@ -37,8 +37,8 @@ impl ShellState {
             exported: Rc::default(),
             functions: Rc::default(),
             readonly: Rc::default(),
-            listed: Rc::default(),
-            forgotten: false,
+            holds_file_name: Rc::default(),
+            variables_unknown: false,
             path_changed: false,
             home_changed: false,
             ifs_changed: false,
@@ -54,7 +54,7 @@ impl ShellState {
 
     pub(super) fn forget_variables(&mut self) {
         self.variables = Rc::default();
-        self.forgotten = true;
+        self.variables_unknown = true;
     }
 
     pub(super) fn set(&mut self, name: &str, value: WordValue) {
@@ -64,14 +64,14 @@ impl ShellState {
             "IFS" => self.ifs_changed = true,
             _ => {}
         }
-        if self.listed.contains(name) {
-            Rc::make_mut(&mut self.listed).remove(name);
+        if self.holds_file_name.contains(name) {
+            Rc::make_mut(&mut self.holds_file_name).remove(name);
         }
         Rc::make_mut(&mut self.variables).insert(name.to_owned(), value);
     }
 
     pub(super) fn mark_listed(&mut self, name: &str) {
-        Rc::make_mut(&mut self.listed).insert(name.to_owned());
+        Rc::make_mut(&mut self.holds_file_name).insert(name.to_owned());
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&WordValue> {
@@ -79,7 +79,7 @@ impl ShellState {
     }
 
     /// What is known when it is one or the other.
-    pub(super) fn or(mut self, other: Self) -> Self {
+    pub(super) fn merge(mut self, other: Self) -> Self {
         if self == other {
             return self;
         }
@@ -99,7 +99,7 @@ impl ShellState {
                 let value = match (self.variables.get(name), other.variables.get(name)) {
                     // A stack is one list or the other, not one of all that is in them.
                     (Some(a), Some(b)) if name == "\0stack" && a != b => WordValue::Unknown,
-                    (Some(a), Some(b)) => either(a, b),
+                    (Some(a), Some(b)) => merge_values(a, b),
                     // Set on one side only: on the other it is what it was before, which nobody told us.
                     _ => WordValue::Unknown,
                 };
@@ -118,10 +118,10 @@ impl ShellState {
         if !other.readonly.is_subset(&self.readonly) {
             Rc::make_mut(&mut self.readonly).extend(other.readonly.iter().cloned());
         }
-        if !other.listed.is_subset(&self.listed) {
-            Rc::make_mut(&mut self.listed).extend(other.listed.iter().cloned());
+        if !other.holds_file_name.is_subset(&self.holds_file_name) {
+            Rc::make_mut(&mut self.holds_file_name).extend(other.holds_file_name.iter().cloned());
         }
-        self.forgotten |= other.forgotten;
+        self.variables_unknown |= other.variables_unknown;
         self.path_changed |= other.path_changed;
         self.home_changed |= other.home_changed;
         self.ifs_changed |= other.ifs_changed;
@@ -131,18 +131,18 @@ impl ShellState {
 }
 
 /// One or the other.
-pub(super) fn either(a: &WordValue, b: &WordValue) -> WordValue {
+pub(super) fn merge_values(a: &WordValue, b: &WordValue) -> WordValue {
     if a == b {
         return a.clone();
     }
     let union = |a: &[String], b: &[String]| {
         let mut all = a.to_vec();
         all.extend(b.iter().filter(|v| !a.contains(v)).cloned());
-        (all.len() <= MOST_VALUES).then_some(all)
+        (all.len() <= MAX_WORD_VALUES).then_some(all)
     };
     let globs = |value: &WordValue| match value {
-        WordValue::One(text) => Some(vec![escaped(text)]),
-        WordValue::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
+        WordValue::One(text) => Some(vec![escape_glob(text)]),
+        WordValue::Any(texts) => Some(texts.iter().map(|t| escape_glob(t)).collect()),
         WordValue::Pattern(globs) => Some(globs.clone()),
         WordValue::Unknown => None,
     };
@@ -161,7 +161,7 @@ pub(super) fn either(a: &WordValue, b: &WordValue) -> WordValue {
 }
 
 /// Literal text as a glob that matches only it.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape_glob(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | '\\') {
@@ -173,7 +173,7 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// The text of a glob that has nothing to match; none for one that has.
-pub(crate) fn unescaped(glob: &str) -> Option<String> {
+pub(crate) fn unescape_glob(glob: &str) -> Option<String> {
     let mut out = String::with_capacity(glob.len());
     let mut chars = glob.chars();
     while let Some(c) = chars.next() {
@@ -196,19 +196,19 @@ pub(super) struct ExitStates {
 }
 
 impl ExitStates {
-    pub(super) fn same(state: ShellState) -> Self {
+    pub(super) fn unchanged(state: ShellState) -> Self {
         Self { ok: Some(state.clone()), failed: Some(state) }
     }
 
     /// Whatever happened.
-    pub(super) fn any(self) -> Option<ShellState> {
-        either_state(self.ok, self.failed)
+    pub(super) fn merged(self) -> Option<ShellState> {
+        merge_states(self.ok, self.failed)
     }
 }
 
-pub(super) fn either_state(a: Option<ShellState>, b: Option<ShellState>) -> Option<ShellState> {
+pub(super) fn merge_states(a: Option<ShellState>, b: Option<ShellState>) -> Option<ShellState> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(a.or(b)),
+        (Some(a), Some(b)) => Some(a.merge(b)),
         (a, b) => a.or(b),
     }
 }

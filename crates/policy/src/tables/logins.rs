@@ -1,6 +1,6 @@
 //! What known tools sign in with: files of the home, and local sockets.
 
-use super::{Examples, rows};
+use super::{Examples, parse_rows};
 use countersign_model::{Occurrence, Risk};
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -22,15 +22,15 @@ pub(super) fn all_logins() -> &'static HashMap<&'static str, ToolLogin> {
     static ALL: OnceLock<HashMap<&'static str, ToolLogin>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
-        for row in rows(LOGINS) {
+        for row in parse_rows(LOGINS) {
             for verb in row.head.split(" | ") {
-                let words = |keyword| row.all(keyword).flat_map(str::split_whitespace).collect();
+                let words = |keyword| row.values(keyword).flat_map(str::split_whitespace).collect();
                 let login = ToolLogin {
                     reads: words("reads"),
                     writes: words("writes"),
-                    sockets: row.has("sockets"),
-                    if_credential: row.has("if-credential"),
-                    examples: Examples::of(&row),
+                    sockets: row.has_keyword("sockets"),
+                    if_credential: row.has_keyword("if-credential"),
+                    examples: Examples::from_row(&row),
                 };
                 all.insert(verb, login);
             }
@@ -40,7 +40,7 @@ pub(super) fn all_logins() -> &'static HashMap<&'static str, ToolLogin> {
 }
 
 /// What an occurrence signs in with: by its verb, or the longest start of it that the table knows.
-pub(crate) fn login(occurrence: &Occurrence) -> Option<&'static ToolLogin> {
+pub(crate) fn find_login(occurrence: &Occurrence) -> Option<&'static ToolLogin> {
     let mut verb = occurrence.verb.as_str();
     loop {
         if let Some(found) = all_logins().get(verb) {

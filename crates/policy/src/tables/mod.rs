@@ -12,15 +12,15 @@ mod options;
 mod risks;
 mod verbs;
 
-pub(crate) use logins::login;
+pub(crate) use logins::find_login;
 pub(crate) use options::{OperandRole, OptionGrammar, ParsedOptions, may_be_option};
-pub(crate) use risks::{RiskTrigger, VerbRisks, effects};
-pub(crate) use verbs::depth;
+pub(crate) use risks::{RiskTrigger, VerbRisks, find_risks};
+pub(crate) use verbs::find_subcommands;
 
 use std::{collections::HashMap, sync::OnceLock};
 
 /// Every table, as it stands: what the gate knows by itself.
-pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
+pub(crate) fn table_texts() -> impl Iterator<Item = &'static str> {
     PHRASES.iter().chain(risks::RISKS).copied().chain([WRAPPERS, TOOLS, verbs::VERBS, logins::LOGINS])
 }
 
@@ -32,19 +32,19 @@ pub(crate) struct TableRow {
 
 impl TableRow {
     /// What stands behind a keyword, for every line that starts with it.
-    pub(crate) fn all(&self, keyword: &'static str) -> impl Iterator<Item = &'static str> + '_ {
+    pub(crate) fn values(&self, keyword: &'static str) -> impl Iterator<Item = &'static str> + '_ {
         self.lines.iter().filter_map(move |l| {
             let rest = l.strip_prefix(keyword)?;
             (rest.is_empty() || rest.starts_with(' ')).then(|| rest.trim_start())
         })
     }
 
-    pub(crate) fn has(&self, keyword: &'static str) -> bool {
-        self.all(keyword).next().is_some()
+    pub(crate) fn has_keyword(&self, keyword: &'static str) -> bool {
+        self.values(keyword).next().is_some()
     }
 }
 
-pub(crate) fn rows(text: &'static str) -> Vec<TableRow> {
+pub(crate) fn parse_rows(text: &'static str) -> Vec<TableRow> {
     let mut rows: Vec<TableRow> = Vec::new();
     for line in text.lines() {
         let bare = line.trim();
@@ -88,7 +88,7 @@ pub(crate) struct Phrase {
 
 impl Phrase {
     /// Whether the words behind the verb are of this phrase at all.
-    pub(crate) fn is_meant(&self, words: &[countersign_model::Word]) -> bool {
+    pub(crate) fn applies_to(&self, words: &[countersign_model::Word]) -> bool {
         self.when.iter().enumerate().all(|(n, text)| words.get(n).and_then(countersign_model::Word::text) == Some(text))
     }
 }
@@ -101,8 +101,8 @@ pub(crate) struct Examples {
 }
 
 impl Examples {
-    fn of(row: &TableRow) -> Self {
-        Self { yes: row.all("yes").collect(), no: row.all("no").collect() }
+    fn from_row(row: &TableRow) -> Self {
+        Self { yes: row.values("yes").collect(), no: row.values("no").collect() }
     }
 }
 
@@ -111,33 +111,33 @@ const PHRASES: &[&str] = &[include_str!("phrases.table"), include_str!("phrases-
 fn load_phrases() -> HashMap<&'static str, Phrase> {
     let mut phrases = HashMap::new();
     let mut groups: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
-    for row in PHRASES.iter().flat_map(|text| rows(text)) {
+    for row in PHRASES.iter().flat_map(|text| parse_rows(text)) {
         if let Some(name) = row.head.strip_prefix("group ") {
-            groups.insert(name, row.all("options").collect());
+            groups.insert(name, row.values("options").collect());
             continue;
         }
         // What a row says itself goes before what it shares.
         let mut options: Vec<&'static str> = Vec::new();
-        for group in row.all("use").flat_map(str::split_whitespace) {
+        for group in row.values("use").flat_map(str::split_whitespace) {
             options.extend(groups.get(group).into_iter().flatten());
         }
-        options.extend(row.all("options"));
+        options.extend(row.values("options"));
         for name in row.head.split(" | ") {
             let name = name.trim_start_matches("phrase ");
             let phrase = Phrase {
                 name,
-                grammar: OptionGrammar::parse(&options, row.all("operands").next().unwrap_or("none")),
-                here: row.has("here"),
-                harmless: row.has("harmless"),
-                ordered: row.has("ordered"),
-                recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
-                selects: row.all("selects").flat_map(str::split_whitespace).collect(),
-                any_words: row.has("any-words"),
-                when: row.all("when").flat_map(str::split_whitespace).collect(),
-                confined: row.has("confined"),
-                unless: row.all("unless").flat_map(str::split_whitespace).collect(),
-                special: row.all("special").next(),
-                examples: Examples::of(&row),
+                grammar: OptionGrammar::parse(&options, row.values("operands").next().unwrap_or("none")),
+                here: row.has_keyword("here"),
+                harmless: row.has_keyword("harmless"),
+                ordered: row.has_keyword("ordered"),
+                recursive: row.values("recursive").flat_map(str::split_whitespace).collect(),
+                selects: row.values("selects").flat_map(str::split_whitespace).collect(),
+                any_words: row.has_keyword("any-words"),
+                when: row.values("when").flat_map(str::split_whitespace).collect(),
+                confined: row.has_keyword("confined"),
+                unless: row.values("unless").flat_map(str::split_whitespace).collect(),
+                special: row.values("special").next(),
+                examples: Examples::from_row(&row),
             };
             phrases.insert(name, phrase);
         }
@@ -186,10 +186,10 @@ pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
     static ALL: OnceLock<HashMap<&'static str, Wrapper>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
-        for row in rows(WRAPPERS) {
-            let options: Vec<&'static str> = row.all("options").collect();
+        for row in parse_rows(WRAPPERS) {
+            let options: Vec<&'static str> = row.values("options").collect();
             for name in row.head.split(" | ") {
-                let kind = match row.all("kind").next() {
+                let kind = match row.values("kind").next() {
                     Some("environment") => WrapperKind::Environment,
                     Some("privileged") => WrapperKind::Privileged,
                     Some("input") => WrapperKind::Input,
@@ -197,9 +197,9 @@ pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
                     Some("foreign") => WrapperKind::Foreign,
                     _ => WrapperKind::Plain,
                 };
-                let operands = row.all("operands").next().and_then(|n| n.parse().ok()).unwrap_or(0);
+                let operands = row.values("operands").next().and_then(|n| n.parse().ok()).unwrap_or(0);
                 let grammar = OptionGrammar::parse(&options, "text*");
-                all.insert(name, Wrapper { grammar, operands, kind, examples: Examples::of(&row) });
+                all.insert(name, Wrapper { grammar, operands, kind, examples: Examples::from_row(&row) });
             }
         }
         all
@@ -208,7 +208,7 @@ pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
 
 /// Programs whose verb is their name alone: what they are given are files and text.
 pub(crate) fn is_one_word(program: &str) -> bool {
-    phrases().contains_key(program) || risks::all_effects().contains_key(program) || wrappers().contains_key(program)
+    phrases().contains_key(program) || risks::all_verb_risks().contains_key(program) || wrappers().contains_key(program)
 }
 
 /// Tools that answer `--version`, `-V`, `--help` and do nothing else then.
@@ -218,7 +218,7 @@ fn tools() -> &'static HashMap<&'static str, Vec<&'static str>> {
     static ALL: OnceLock<HashMap<&'static str, Vec<&'static str>>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
-        for row in rows(TOOLS) {
+        for row in parse_rows(TOOLS) {
             for name in row.lines.iter().flat_map(|l| l.split_whitespace()) {
                 all.entry(name).or_default().push(row.head);
             }
@@ -233,17 +233,17 @@ pub(crate) fn is_tool(program: &str) -> bool {
 
 /// Tools that load nothing of the workspace when they say their version or how they are used.
 pub(crate) fn is_inert(program: &str) -> bool {
-    says_version_with(program, "inert") || phrase(program).is_some_and(|p| !p.confined)
+    prints_version_with(program, "inert") || phrase(program).is_some_and(|p| !p.confined)
 }
 
 /// Whether a tool says its version, and nothing else, when told this.
-pub(crate) fn says_version_with(program: &str, how: &str) -> bool {
+pub(crate) fn prints_version_with(program: &str, how: &str) -> bool {
     tools().get(program).is_some_and(|all| all.contains(&how))
 }
 
 /// What the tables know about a program or verb, for a person.
 #[must_use]
-pub fn about(verb: &str) -> Vec<String> {
+pub fn describe_verb(verb: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let program = verb.split(' ').next().unwrap_or(verb);
     if let Some(wrapper) = wrappers().get(program) {
@@ -254,7 +254,7 @@ pub fn about(verb: &str) -> Vec<String> {
         lines.extend(phrase.examples.yes.iter().map(|e| format!("  runs unasked in a project:  {e}")));
         lines.extend(phrase.examples.no.iter().map(|e| format!("  asks:                       {e}")));
     }
-    if let Some(effects) = effects(verb) {
+    if let Some(effects) = find_risks(verb) {
         let names = |risks: &[countersign_model::Risk]| risks.iter().map(|r| r.as_str()).collect::<Vec<_>>().join(", ");
         let base = if effects.base.is_empty() { "none of its own".to_owned() } else { names(&effects.base) };
         lines.push(format!("risks of `{}`: {base}", effects.verb));
@@ -308,7 +308,7 @@ pub(crate) fn examples() -> Vec<TableExample> {
             matches: false,
         }));
     }
-    for (name, depth) in verbs::depths() {
+    for (name, depth) in verbs::all_subcommands() {
         all.extend(depth.examples.iter().map(|(command, expect)| TableExample {
             table: "verbs",
             row: name,
@@ -317,7 +317,7 @@ pub(crate) fn examples() -> Vec<TableExample> {
             matches: true,
         }));
     }
-    for (name, effects) in risks::all_effects() {
+    for (name, effects) in risks::all_verb_risks() {
         for (list, matches) in [(&effects.examples.yes, true), (&effects.examples.no, false)] {
             for example in list {
                 let (command, expect) = example.split_once(" => ").unwrap_or((example, ""));
@@ -337,8 +337,8 @@ pub(crate) fn examples() -> Vec<TableExample> {
 }
 
 /// Commands of this verb that the risk table tries.
-pub(crate) fn examples_of(verb: &str) -> Vec<&'static str> {
-    let Some(effects) = risks::all_effects().get(verb) else { return Vec::new() };
+pub(crate) fn risk_examples(verb: &str) -> Vec<&'static str> {
+    let Some(effects) = risks::all_verb_risks().get(verb) else { return Vec::new() };
     let all = effects.examples.yes.iter().chain(&effects.examples.no);
     all.map(|example| example.split_once(" => ").map_or(*example, |(command, _)| command)).collect()
 }

@@ -35,7 +35,7 @@ pub(crate) enum OperandRole {
 }
 
 impl OperandRole {
-    fn named(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         match name {
             "f" | "file" => Self::File,
             "d" | "dir" => Self::Dir,
@@ -94,9 +94,9 @@ pub(crate) struct ParsedOptions<'w> {
     /// Where the operands start: index into the words that were parsed.
     pub(crate) rest: usize,
     /// How many operands stood before a `--`, where there is one.
-    pub(crate) before_dashes: Option<usize>,
+    pub(crate) operands_before_dashes: Option<usize>,
     /// An option stands behind an operand.
-    pub(crate) operands_first: bool,
+    pub(crate) option_after_operand: bool,
 }
 
 impl ParsedOptions<'_> {
@@ -129,11 +129,11 @@ impl OptionGrammar {
             }
             let (name, takes) = match (token.split_once("[="), token.split_once('=')) {
                 (Some((name, role)), _) => {
-                    (name, OptionArity::Attached(OperandRole::named(role.trim_end_matches(']'))))
+                    (name, OptionArity::Attached(OperandRole::from_name(role.trim_end_matches(']'))))
                 }
                 (None, Some((name, role))) => match role.strip_prefix('2') {
-                    Some(role) => (name, OptionArity::Two(OperandRole::named(role))),
-                    None => (name, OptionArity::Value(OperandRole::named(role))),
+                    Some(role) => (name, OptionArity::Two(OperandRole::from_name(role))),
+                    None => (name, OptionArity::Value(OperandRole::from_name(role))),
                 },
                 (None, None) => (token, OptionArity::Nothing),
             };
@@ -150,10 +150,10 @@ impl OptionGrammar {
             .split_whitespace()
             .filter(|o| *o != "none")
             .map(|o| match o.strip_suffix('*') {
-                Some(role) => (OperandRole::named(role), OperandCount::Any),
+                Some(role) => (OperandRole::from_name(role), OperandCount::Any),
                 None => match o.strip_suffix('?') {
-                    Some(role) => (OperandRole::named(role), OperandCount::Optional),
-                    None => (OperandRole::named(o), OperandCount::One),
+                    Some(role) => (OperandRole::from_name(role), OperandCount::Optional),
+                    None => (OperandRole::from_name(o), OperandCount::One),
                 },
             })
             .collect();
@@ -161,7 +161,7 @@ impl OptionGrammar {
     }
 
     /// Whether an option by this name is known, and what it takes.
-    fn long(&self, name: &str) -> Option<OptionArity> {
+    fn find_long(&self, name: &str) -> Option<OptionArity> {
         self.long.get(name).copied()
     }
 
@@ -177,15 +177,15 @@ impl OptionGrammar {
             let place = n;
             n += 1;
             if !only_operands && may_be_option(word) {
-                parsed.operands_first |= !operands.is_empty();
+                parsed.option_after_operand |= !operands.is_empty();
                 // `--include=*.rs`: whatever it matches starts the same way, and so is the same option.
                 if let WordValue::Pattern(globs) = &word.value
                     && let [glob] = &globs[..]
                     && let Some((name, value)) = glob.strip_prefix("--").and_then(|g| g.split_once('='))
                     && let Some(OptionArity::Value(OperandRole::Text) | OptionArity::Attached(OperandRole::Text)) =
-                        self.long(name)
+                        self.find_long(name)
                 {
-                    parsed.options.push((format!("--{name}"), Some(part(word, value)), OperandRole::Text));
+                    parsed.options.push((format!("--{name}"), Some(word_part(word, value)), OperandRole::Text));
                     continue;
                 }
                 let Some(text) = word.text() else {
@@ -198,27 +198,27 @@ impl OptionGrammar {
                 };
                 if text == "--" {
                     only_operands = true;
-                    parsed.before_dashes.get_or_insert(operands.len());
+                    parsed.operands_before_dashes.get_or_insert(operands.len());
                     if in_order {
                         parsed.rest = n;
-                        return self.finish(parsed, operands);
+                        return self.with_operands(parsed, operands);
                     }
                     continue;
                 }
-                n += self.option(text, word, &words[n..], harmless, &mut parsed);
+                n += self.read_option(text, word, &words[n..], harmless, &mut parsed);
                 continue;
             }
             if in_order {
                 parsed.rest = place;
-                return self.finish(parsed, operands);
+                return self.with_operands(parsed, operands);
             }
             operands.push(word);
         }
-        self.finish(parsed, operands)
+        self.with_operands(parsed, operands)
     }
 
     /// One word that is an option, or several in a cluster. `behind` are the words after it; gives how many of them it took.
-    fn option(
+    fn read_option(
         &self,
         text: &str,
         word: &Word,
@@ -227,16 +227,16 @@ impl OptionGrammar {
         parsed: &mut ParsedOptions<'_>,
     ) -> usize {
         if let Some(long) = text.strip_prefix("--") {
-            return self.long_option(long, word, behind, harmless, parsed);
+            return self.read_long_option(long, word, behind, harmless, parsed);
         }
         if self.numbers && text[1..].bytes().all(|b| b.is_ascii_digit()) {
             parsed.options.push(("-#".to_owned(), None, OperandRole::Text));
             return 0;
         }
-        self.short_options(text, word, behind, harmless, parsed)
+        self.read_short_options(text, word, behind, harmless, parsed)
     }
 
-    fn long_option(
+    fn read_long_option(
         &self,
         long: &str,
         word: &Word,
@@ -248,11 +248,11 @@ impl OptionGrammar {
             Some((name, value)) => (name, Some(value)),
             None => (long, None),
         };
-        match (self.long(name), attached) {
+        match (self.find_long(name), attached) {
             (Some(OptionArity::Nothing), None) => parsed.options.push((format!("--{name}"), None, OperandRole::Text)),
             (Some(OptionArity::Attached(role)), None) => parsed.options.push((format!("--{name}"), None, role)),
             (Some(OptionArity::Value(role) | OptionArity::Attached(role)), Some(value)) => {
-                parsed.options.push((format!("--{name}"), Some(part(word, value)), role));
+                parsed.options.push((format!("--{name}"), Some(word_part(word, value)), role));
             }
             (Some(OptionArity::Value(role)), None) => {
                 parsed.take_value(format!("--{name}"), behind.first(), role, harmless);
@@ -270,13 +270,13 @@ impl OptionGrammar {
             },
             (Some(OptionArity::Nothing | OptionArity::Two(_)), Some(_)) | (None, _) => {
                 parsed.misfit.get_or_insert_with(|| format!("the option --{name}"));
-                parsed.options.push((format!("--{name}"), attached.map(|v| part(word, v)), OperandRole::Text));
+                parsed.options.push((format!("--{name}"), attached.map(|v| word_part(word, v)), OperandRole::Text));
             }
         }
         0
     }
 
-    fn short_options(
+    fn read_short_options(
         &self,
         text: &str,
         word: &Word,
@@ -291,12 +291,12 @@ impl OptionGrammar {
                     parsed.options.push((format!("-{c}"), None, OperandRole::Text))
                 }
                 Some(OptionArity::Attached(role)) => {
-                    let value = (!rest.is_empty()).then(|| part(word, rest));
+                    let value = (!rest.is_empty()).then(|| word_part(word, rest));
                     parsed.options.push((format!("-{c}"), value, *role));
                     return 0;
                 }
                 Some(OptionArity::Value(role)) if !rest.is_empty() => {
-                    parsed.options.push((format!("-{c}"), Some(part(word, rest)), *role));
+                    parsed.options.push((format!("-{c}"), Some(word_part(word, rest)), *role));
                     return 0;
                 }
                 Some(OptionArity::Value(role)) => {
@@ -314,7 +314,7 @@ impl OptionGrammar {
     }
 
     /// Gives every operand its role.
-    fn finish<'w>(&self, mut parsed: ParsedOptions<'w>, operands: Vec<&'w Word>) -> ParsedOptions<'w> {
+    fn with_operands<'w>(&self, mut parsed: ParsedOptions<'w>, operands: Vec<&'w Word>) -> ParsedOptions<'w> {
         parsed.operands = operands.into_iter().map(|w| (w, OperandRole::Text)).collect();
         parsed
     }
@@ -323,7 +323,7 @@ impl OptionGrammar {
     pub(crate) fn assign_roles(&self, parsed: &mut ParsedOptions<'_>, skip: usize) {
         let spec = &self.operands[skip.min(self.operands.len())..];
         let mut at = 0;
-        let before = parsed.before_dashes.unwrap_or(usize::MAX);
+        let before = parsed.operands_before_dashes.unwrap_or(usize::MAX);
         for (n, (word, role)) in parsed.operands.iter_mut().enumerate() {
             match spec.get(at) {
                 Some((OperandRole::GitArgument, OperandCount::Any)) if n >= before => *role = OperandRole::GitPath,
@@ -356,7 +356,7 @@ fn looks_like_option(word: &Word) -> bool {
 }
 
 /// A value that is part of a word.
-fn part(word: &Word, text: &str) -> Word {
+fn word_part(word: &Word, text: &str) -> Word {
     Word { value: WordValue::One(text.to_owned()), ..word.clone() }
 }
 

@@ -22,7 +22,7 @@ fn texts(value: &Value) -> Vec<&str> {
 fn facts(entry: &Value, command: &str, cwd: &str) -> Facts {
     let mut facts = Facts::none(cwd);
     let Some(links) = entry["fixture"]["symlinks"].as_object() else { return facts };
-    for path in countersign_policy::needs(&crate::support::plan(command, cwd)).paths {
+    for path in countersign_policy::required_facts(&crate::support::plan(command, cwd)).paths {
         for (link, target) in links {
             if let Some(rest) = path.strip_prefix(link.as_str()).filter(|r| r.is_empty() || r.starts_with('/')) {
                 let resolved = format!("{}{rest}", target.as_str().unwrap());

@@ -2,7 +2,9 @@
 
 use crate::support::{HOME, ROOT, assess, grant, made, plan, saved, saved_in, word};
 use countersign_model::{Audience, Choice, Facts, Grant, Grants, PathTarget, PathTargetKind, Risk, Tool, Verdict};
-use countersign_policy::{CheckedRules, JudgeContext, can_be_granted, judge, needs, options, proposals, verb_alone};
+use countersign_policy::{
+    CheckedRules, JudgeContext, can_be_granted, grant_proposals, judge, offered_choices, parse_verb, required_facts,
+};
 use proptest::prelude::*;
 
 fn covered(command: &str, cwd: &str, grants: &[Grant]) -> bool {
@@ -167,7 +169,7 @@ fn what_cannot_be_read_or_placed_is_not_offered() {
         let (plan, facts) = (plan(command, cwd), Facts::none(cwd));
         let assessment = judge(&plan, &facts, &context, &CheckedRules::default(), &Grants::default());
         assert!(matches!(assessment.verdict, Verdict::Ask { .. }), "{command}");
-        options(&plan, &facts, &assessment, &context, true)
+        offered_choices(&plan, &facts, &assessment, &context, true)
     };
     let once = [Choice::Once, Choice::Deny];
     for command in
@@ -188,7 +190,7 @@ fn what_cannot_be_read_or_placed_is_not_offered() {
     facts.repositories.insert(ROOT.to_owned(), ROOT.to_owned());
     assert!(saved_in("make", ROOT, &facts, Choice::Repository, false).is_none(), "only where it differs from here");
     let mut context = JudgeContext::personal(HOME, vec![]);
-    context.folder = Some("/data/sessions/s".to_owned());
+    context.session_folder = Some("/data/sessions/s".to_owned());
     assert!(!can_be_granted("/data/sessions/s", &context) && !can_be_granted("/data/sessions/s/sub", &context));
     assert!(can_be_granted("/data/sessions", &context) && !can_be_granted("/data", &context));
 }
@@ -243,7 +245,7 @@ fn another_audience_tool_or_principal_is_not_covered() {
 fn a_script_is_granted_by_its_content() {
     let facts = |command: &str, content: &str| {
         let mut facts = Facts::none(ROOT);
-        for script in needs(&plan(command, ROOT)).scripts {
+        for script in required_facts(&plan(command, ROOT)).scripts {
             let resolved = format!("{ROOT}/run.sh");
             let found = PathTarget { resolved, kind: PathTargetKind::File, dev: 1, inode: 1, mount: false };
             facts.paths.insert(script.clone(), found);
@@ -268,16 +270,16 @@ fn a_script_is_granted_by_its_content() {
 #[test]
 fn verbs_are_read_as_the_gate_reads_them() {
     for bad in ["sudo", "csn approvals", "/", "/opt/dir/", "doas"] {
-        assert!(verb_alone(bad).is_err(), "{bad}");
+        assert!(parse_verb(bad).is_err(), "{bad}");
     }
     for verb in ["make", "git push", "cargo test", "npm run", "/opt/tool", "kubectl get"] {
-        assert_eq!(verb_alone(verb).as_deref(), Ok(verb), "{verb}");
+        assert_eq!(parse_verb(verb).as_deref(), Ok(verb), "{verb}");
     }
-    assert_eq!(verb_alone("  git   push ").as_deref(), Ok("git push"));
+    assert_eq!(parse_verb("  git   push ").as_deref(), Ok("git push"));
     for bad in
         ["git push origin", "git push --force", "a; b", "", "eval", "$X", "bash -c", "rm -rf", "a | b", "x=1 make"]
     {
-        assert!(verb_alone(bad).is_err(), "{bad}");
+        assert!(parse_verb(bad).is_err(), "{bad}");
     }
 }
 
@@ -302,7 +304,7 @@ fn a_proposal_names_every_occurrence_that_is_asked_about() {
     let (command, facts) = ("git status && git push && echo x && make && ls", Facts::none(ROOT));
     let plan = plan(command, ROOT);
     let assessment = judge(&plan, &facts, &context, &CheckedRules::default(), &Grants::default());
-    let all = proposals(Choice::Here, false, &plan, &facts, &assessment, &context).unwrap();
+    let all = grant_proposals(Choice::Here, false, &plan, &facts, &assessment, &context).unwrap();
     let verbs: Vec<&str> = all.iter().map(|p| p.verb.as_str()).collect();
     assert_eq!(verbs, ["git push", "make"], "not what only reads or says something");
     let grants: Vec<Grant> = all.iter().map(made).collect();
@@ -386,7 +388,7 @@ fn variables_of_a_request_are_seen() {
         let request = serde_json::from_value(serde_json::json!({
             "tool": "shell", "args": {"command": "git push origin main", "cwd": ROOT, "env": env},
         }));
-        let plan = countersign_policy::read(
+        let plan = countersign_policy::read_request(
             &request.unwrap(),
             &countersign_policy::ParseContext { cwd: ROOT, home: HOME, environment: &|_| false },
         );
@@ -448,9 +450,9 @@ fn confinement_is_never_wider_than_what_was_seen() {
     let plain = |c: JudgeContext<'static>| c;
     let reads = of("ls", &plain);
     assert_eq!((word(&reads), reads.sandbox.confinement), ("allow", Confinement::ReadOnly));
-    let open = of("ls", &|c| JudgeContext { wanted: Some(Confinement::Shield), ..c });
+    let open = of("ls", &|c| JudgeContext { requested_confinement: Some(Confinement::Shield), ..c });
     assert_eq!((word(&open), open.sandbox.confinement), ("ask", Confinement::Shield));
-    let empty = of("x=1", &|c| JudgeContext { wanted: Some(Confinement::Shield), ..c });
+    let empty = of("x=1", &|c| JudgeContext { requested_confinement: Some(Confinement::Shield), ..c });
     assert_eq!(word(&empty), "ask");
     let auto = of("touch x", &|c| JudgeContext { profile: Profile::FullAuto, ..c });
     assert_eq!((word(&auto), auto.sandbox.confinement), ("allow", Confinement::Workspace));
@@ -460,11 +462,15 @@ fn confinement_is_never_wider_than_what_was_seen() {
         ..c
     };
     assert_eq!(word(&of("touch x", &older)), "ask");
-    assert_eq!(word(&of("touch x", &|c| JudgeContext { wanted: Some(Confinement::Shield), ..older(c) })), "ask");
+    assert_eq!(
+        word(&of("touch x", &|c| JudgeContext { requested_confinement: Some(Confinement::Shield), ..older(c) })),
+        "ask"
+    );
     // Reading only, and nobody may let it run otherwise.
-    let degraded = of("ls", &|c| JudgeContext { degraded: true, wanted: Some(Confinement::Shield), ..c });
+    let degraded =
+        of("ls", &|c| JudgeContext { degraded: true, requested_confinement: Some(Confinement::Shield), ..c });
     assert_eq!(word(&degraded), "deny");
-    let sudo = of("sudo -n id", &|c| JudgeContext { wanted: Some(Confinement::ReadOnly), ..c });
+    let sudo = of("sudo -n id", &|c| JudgeContext { requested_confinement: Some(Confinement::ReadOnly), ..c });
     assert_eq!(word(&sudo), "deny");
     assert_eq!(of("sudo -n id", &plain).sandbox.confinement, Confinement::None);
 }

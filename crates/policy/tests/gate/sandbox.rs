@@ -157,7 +157,7 @@ fn grants_of_before_keep_what_their_card_showed() {
 
 #[test]
 fn a_wider_sandbox_is_asked_about_and_a_narrower_one_is_given() {
-    let wants = |level| JudgeContext { wanted: Some(level), ..context() };
+    let wants = |level| JudgeContext { requested_confinement: Some(level), ..context() };
     let granted = [narrow("git commit")];
     let wider = with("git commit -m x", &wants(Confinement::Shield), &granted);
     assert_eq!((word(&wider), told(&wider).as_str()), ("ask", "shield"));
@@ -170,7 +170,7 @@ fn a_wider_sandbox_is_asked_about_and_a_narrower_one_is_given() {
 
 #[test]
 fn the_network_is_asked_for_by_name_and_taken_away_by_name() {
-    let wants = |network| JudgeContext { wanted_network: Some(network), ..context() };
+    let wants = |network| JudgeContext { requested_network: Some(network), ..context() };
     let granted = [narrow("make")];
     let asks = with("make", &wants(Network::Open), &granted);
     assert_eq!((word(&asks), told(&asks).as_str()), ("ask", "workspace+net"));
@@ -178,13 +178,13 @@ fn the_network_is_asked_for_by_name_and_taken_away_by_name() {
     assert_eq!(word(&with("make", &wants(Network::None), &granted)), "allow");
     assert_eq!(told(&with("curl https://example.org", &wants(Network::None), &[])), "workspace");
     assert_eq!(word(&with("ls", &wants(Network::Open), &[])), "allow", "what only reads needs no network");
-    let never = JudgeContext { network: Network::None, ..context() };
+    let never = JudgeContext { network_limit: Network::None, ..context() };
     assert_eq!(told(&with("curl https://example.org", &never, &[])), "workspace");
 }
 
 #[test]
 fn the_operator_says_how_far_it_follows() {
-    let operator = |granted| JudgeContext { granted, ..context() };
+    let operator = |granted| JudgeContext { granted_sandbox: granted, ..context() };
     for (command, narrow, workspace, shield) in [
         ("touch a", "workspace", "workspace", "shield"),
         ("systemctl restart x", "shield", "workspace", "shield"),
@@ -196,7 +196,7 @@ fn the_operator_says_how_far_it_follows() {
         assert_eq!(of(GrantedSandbox::Workspace), workspace, "{command}");
         assert_eq!(of(GrantedSandbox::Shield), shield, "{command}");
     }
-    let asks = JudgeContext { wanted: Some(Confinement::Shield), ..operator(GrantedSandbox::Workspace) };
+    let asks = JudgeContext { requested_confinement: Some(Confinement::Shield), ..operator(GrantedSandbox::Workspace) };
     assert_eq!(told(&with("touch a", &asks, &[])), "workspace", "the operator's limit is not the asker's to widen");
 }
 

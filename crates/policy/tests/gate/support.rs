@@ -1,7 +1,7 @@
 //! One narrow door: a command, where it runs, what is granted; and the assessment.
 
 use countersign_model::{Assessment, Choice, Facts, Grant, Grants, Plan, Verdict};
-use countersign_policy::{CheckedRules, GrantProposal, JudgeContext, ParseContext, judge, proposals, read_text};
+use countersign_policy::{CheckedRules, GrantProposal, JudgeContext, ParseContext, grant_proposals, judge, read_text};
 
 pub(crate) const HOME: &str = "/home/dev";
 pub(crate) const ROOT: &str = "/work/proj";
@@ -38,7 +38,7 @@ pub(crate) fn saved_in(command: &str, cwd: &str, facts: &Facts, choice: Choice, 
     let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
     let plan = plan(command, cwd);
     let assessment = judge(&plan, facts, &context, &CheckedRules::default(), &Grants::default());
-    let all = proposals(choice, any, &plan, facts, &assessment, &context)?;
+    let all = grant_proposals(choice, any, &plan, facts, &assessment, &context)?;
     Some(all.into_iter().map(|p| made(&p)).collect())
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     lex::LexError,
-    state::{ExitStates, ShellState, either_state},
+    state::{ExitStates, ShellState, merge_states},
     token,
 };
 use brush_parser::{ParserOptions, SourceSpan, ast};
@@ -11,13 +11,13 @@ use countersign_model::{Directory, InputSource, Occurrence, Opaque, Word, WordVa
 use std::{ops::Range, rc::Rc};
 
 /// The longest text that is read at all.
-pub(crate) const LONGEST: usize = 64 * 1024;
+pub(crate) const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// How often shells may nest in shells, and substitutions in each other.
-const DEEPEST_SHELL: usize = 8;
-const DEEPEST_TEXT: usize = 32;
+const MAX_SHELL_NESTING: usize = 8;
+const MAX_SUBSTITUTION_NESTING: usize = 32;
 /// More occurrences than a person would look at, or than any honest command has.
-const MOST_OCCURRENCES: usize = 2000;
-const MOST_SUBSTITUTIONS: usize = 500;
+const MAX_OCCURRENCES: usize = 2000;
+const MAX_SUBSTITUTIONS: usize = 500;
 
 /// Where a text stands in the text of the request: exactly, or somewhere inside a span.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl TextPosition {
     }
 
     /// A text that starts `at` this offset inside, or somewhere inside.
-    pub(super) fn inside(self, at: Option<usize>) -> Self {
+    pub(super) fn nested_at(self, at: Option<usize>) -> Self {
         match at {
             Some(at) if self.exact => Self { start: self.start + at, ..self },
             _ => Self { exact: false, ..self },
@@ -48,11 +48,11 @@ pub(crate) struct PlanBuilder<'a> {
     pub(crate) occurrences: Vec<Occurrence>,
     pub(crate) multiplies: bool,
     /// What made the command opaque that is being expanded.
-    pub(super) pending: Option<Opaque>,
+    pub(super) pending_opaque: Option<Opaque>,
     /// Where the text that is being read stands.
-    pub(super) place: TextPosition,
+    pub(super) position: TextPosition,
     /// Where the text that is being read had line continuations.
-    joined: token::ContinuationMap,
+    continuations: token::ContinuationMap,
     pub(super) input: InputSource,
     pub(super) privileged: bool,
     /// Read only for its risks: it is not what the shell was given.
@@ -62,12 +62,12 @@ pub(crate) struct PlanBuilder<'a> {
     /// Behind `timeout`, which ends it by a signal.
     pub(super) timed: bool,
     /// What the pipeline before has printed, where that is a list of file names.
-    pub(super) listing: Option<Vec<String>>,
+    pub(super) listed_files: Option<Vec<String>>,
     /// A shell without bash's own syntax.
     pub(super) posix: bool,
-    texts: usize,
-    shells: usize,
-    substitutions: usize,
+    substitution_depth: usize,
+    shell_depth: usize,
+    substitution_count: usize,
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -77,50 +77,50 @@ impl<'a> PlanBuilder<'a> {
             environment,
             occurrences: Vec::new(),
             multiplies: false,
-            pending: None,
-            place: TextPosition { start: 0, end: 0, exact: true },
-            joined: token::ContinuationMap::default(),
+            pending_opaque: None,
+            position: TextPosition { start: 0, end: 0, exact: true },
+            continuations: token::ContinuationMap::default(),
             input: InputSource::Inherited,
             privileged: false,
             shadow: false,
             wrapped: false,
             timed: false,
-            listing: None,
+            listed_files: None,
             posix: false,
-            texts: 0,
-            shells: 0,
-            substitutions: 0,
+            substitution_depth: 0,
+            shell_depth: 0,
+            substitution_count: 0,
         }
     }
 
     /// Reads the text of a request.
-    pub(crate) fn text(&mut self, text: &str, cwd: &str) {
-        self.place = TextPosition { start: 0, end: text.len(), exact: true };
+    pub(crate) fn read_text(&mut self, text: &str, cwd: &str) {
+        self.position = TextPosition { start: 0, end: text.len(), exact: true };
         let mut state = ShellState::new(cwd);
-        if text.len() > LONGEST {
-            self.unread(text, Opaque::TooLarge, &state);
-        } else if super::invisible(text).is_some() {
-            self.unread(text, Opaque::Invisible, &state);
+        if text.len() > MAX_TEXT_BYTES {
+            self.emit_unread(text, Opaque::TooLarge, &state);
+        } else if super::find_invisible_char(text).is_some() {
+            self.emit_unread(text, Opaque::Invisible, &state);
         } else {
-            self.program(text, &mut state);
+            self.read_program(text, &mut state);
         }
     }
 
     /// Reads an argv: one command, nothing to expand.
-    pub(crate) fn argv(&mut self, argv: &[String], cwd: &str) {
+    pub(crate) fn read_argv(&mut self, argv: &[String], cwd: &str) {
         let end = argv.iter().map(|w| w.len() + 1).sum::<usize>().saturating_sub(1);
-        self.place = TextPosition { start: 0, end, exact: false };
+        self.position = TextPosition { start: 0, end, exact: false };
         let words = argv.iter().map(|w| Word { quoted: true, ..Word::literal(w.clone()) }).collect();
         let mut state = ShellState::new(cwd);
-        self.command_words(words, Vec::new(), Vec::new(), self.place, &mut state, None);
+        self.read_command_words(words, Vec::new(), Vec::new(), self.position, &mut state, None);
     }
 
-    pub(super) fn opaque(&mut self, why: Opaque) {
-        self.pending.get_or_insert(why);
+    pub(super) fn mark_opaque(&mut self, why: Opaque) {
+        self.pending_opaque.get_or_insert(why);
     }
 
     pub(super) fn take_opaque(&mut self) -> Option<Opaque> {
-        self.pending.take()
+        self.pending_opaque.take()
     }
 
     pub(super) fn emit(&mut self, mut occurrence: Occurrence) {
@@ -128,7 +128,7 @@ impl<'a> PlanBuilder<'a> {
         occurrence.shadow = self.shadow;
         occurrence.wrapped = self.wrapped;
         occurrence.timed = self.timed;
-        if self.occurrences.len() < MOST_OCCURRENCES {
+        if self.occurrences.len() < MAX_OCCURRENCES {
             self.occurrences.push(occurrence);
         } else if let Some(last) = self.occurrences.last_mut() {
             last.opaque = Some(Opaque::TooLarge);
@@ -137,12 +137,12 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Text that stays unread, as one occurrence.
-    pub(super) fn unread(&mut self, text: &str, why: Opaque, state: &ShellState) {
+    pub(super) fn emit_unread(&mut self, text: &str, why: Opaque, state: &ShellState) {
         self.emit(Occurrence {
             verb: "bash".to_owned(),
             program: "bash".to_owned(),
             words: vec![Word { quoted: true, ..Word::literal(text) }],
-            span: self.place.span(),
+            span: self.position.span(),
             directory: (*state.directory).clone(),
             opaque: Some(why),
             unread: true,
@@ -151,59 +151,64 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// What an expansion outside of any command has made opaque.
-    fn settle(&mut self, state: &ShellState) {
+    fn emit_pending_opaque(&mut self, state: &ShellState) {
         if let Some(why) = self.take_opaque() {
-            self.unread("", why, state);
+            self.emit_unread("", why, state);
         }
     }
 
-    pub(super) fn span(&self, span: Option<&SourceSpan>) -> TextPosition {
+    pub(super) fn position_of(&self, span: Option<&SourceSpan>) -> TextPosition {
         match span {
-            Some(span) if self.place.exact => {
-                let (start, end, exact) = self.joined.in_source(span.start.index, span.end.index);
-                TextPosition { start: self.place.start + start, end: self.place.start + end, exact }
+            Some(span) if self.position.exact => {
+                let (start, end, exact) = self.continuations.in_source(span.start.index, span.end.index);
+                TextPosition { start: self.position.start + start, end: self.position.start + end, exact }
             }
-            _ => TextPosition { exact: false, ..self.place },
+            _ => TextPosition { exact: false, ..self.position },
         }
     }
 
     /// Reads text in a subshell of its own: `$(…)`, `<(…)`.
     /// What it says in the end, when that is plain: never taken for certain, since programs may be other than they
     /// seem, but enough to refuse something.
-    pub(super) fn substitution(&mut self, text: &str, place: TextPosition, state: &ShellState) -> Option<String> {
+    pub(super) fn read_substitution(
+        &mut self,
+        text: &str,
+        position: TextPosition,
+        state: &ShellState,
+    ) -> Option<String> {
         let from = self.occurrences.len();
-        let saved = (self.pending.take(), self.place, std::mem::take(&mut self.input));
-        let end = if place.exact { place.start + text.len() } else { place.end };
-        self.place = TextPosition { end, ..place };
-        self.listing = None;
-        self.texts += 1;
-        self.substitutions += 1;
+        let saved = (self.pending_opaque.take(), self.position, std::mem::take(&mut self.input));
+        let end = if position.exact { position.start + text.len() } else { position.end };
+        self.position = TextPosition { end, ..position };
+        self.listed_files = None;
+        self.substitution_depth += 1;
+        self.substitution_count += 1;
         let mut inner = state.clone();
-        if self.substitutions > MOST_SUBSTITUTIONS {
-            self.opaque(Opaque::TooLarge);
-            self.texts -= 1;
-            (self.place, self.input) = (saved.1, saved.2);
+        if self.substitution_count > MAX_SUBSTITUTIONS {
+            self.mark_opaque(Opaque::TooLarge);
+            self.substitution_depth -= 1;
+            (self.position, self.input) = (saved.1, saved.2);
             return None;
         }
-        if self.texts > DEEPEST_TEXT {
-            self.unread(text, Opaque::TooDeep, state);
-            self.listing = None;
+        if self.substitution_depth > MAX_SUBSTITUTION_NESTING {
+            self.emit_unread(text, Opaque::TooDeep, state);
+            self.listed_files = None;
         } else {
-            self.program(text, &mut inner);
+            self.read_program(text, &mut inner);
         }
-        self.texts -= 1;
-        (self.pending, self.place, self.input) = saved;
+        self.substitution_depth -= 1;
+        (self.pending_opaque, self.position, self.input) = saved;
         match self.occurrences.get(from..) {
-            Some([only]) => said(only).map(|t| t.trim_end_matches('\n').to_owned()),
+            Some([only]) => literal_output(only).map(|t| t.trim_end_matches('\n').to_owned()),
             _ => None,
         }
     }
 
     /// Reads the text that another shell is given.
-    pub(super) fn shell(&mut self, text: &str, place: TextPosition, state: &ShellState, posix: bool) {
-        let saved = (self.shells, self.posix, self.wrapped);
+    pub(super) fn read_shell_text(&mut self, text: &str, position: TextPosition, state: &ShellState, posix: bool) {
+        let saved = (self.shell_depth, self.posix, self.wrapped);
         self.wrapped = true;
-        self.shells += 1;
+        self.shell_depth += 1;
         self.posix |= posix;
         // A child shell has the exported variables only, and no functions.
         let mut inner = state.clone();
@@ -211,58 +216,58 @@ impl<'a> PlanBuilder<'a> {
             state
                 .variables
                 .iter()
-                .filter(|(n, _)| state.exported.contains_key(*n) || super::simple::is_positional(n))
+                .filter(|(n, _)| state.exported.contains_key(*n) || super::simple_command::is_positional(n))
                 .map(|(n, v)| (n.clone(), v.clone()))
                 .collect(),
         );
         inner.functions = Rc::default();
-        if self.shells > DEEPEST_SHELL {
-            self.unread(text, Opaque::TooDeep, state);
-        } else if super::invisible(text).is_some() {
+        if self.shell_depth > MAX_SHELL_NESTING {
+            self.emit_unread(text, Opaque::TooDeep, state);
+        } else if super::find_invisible_char(text).is_some() {
             // Spelled as escapes it was visible; bash has marks of its own among these.
-            self.unread(text, Opaque::Invisible, state);
+            self.emit_unread(text, Opaque::Invisible, state);
         } else {
-            self.substitution(text, place.inside(None), &inner);
+            self.read_substitution(text, position.nested_at(None), &inner);
         }
-        (self.shells, self.posix, self.wrapped) = saved;
+        (self.shell_depth, self.posix, self.wrapped) = saved;
     }
 
-    fn program(&mut self, text: &str, state: &mut ShellState) -> ExitStates {
+    fn read_program(&mut self, text: &str, state: &mut ShellState) -> ExitStates {
         match parse(text) {
             Ok((program, joined)) => {
-                let outside = std::mem::replace(&mut self.joined, joined);
-                let mut exit = ExitStates::same(state.clone());
+                let outside = std::mem::replace(&mut self.continuations, joined);
+                let mut exit = ExitStates::unchanged(state.clone());
                 for list in &program.complete_commands {
-                    exit = self.list(list, state);
-                    if let Some(next) = exit.clone().any() {
+                    exit = self.read_list(list, state);
+                    if let Some(next) = exit.clone().merged() {
                         *state = next;
                     }
                 }
                 if program.complete_commands.len() != 1 {
-                    self.listing = None;
+                    self.listed_files = None;
                 }
-                self.joined = outside;
+                self.continuations = outside;
                 exit
             }
             Err(why) => {
-                self.listing = None;
-                self.unread(text, why, state);
-                self.salvage(text, state);
-                ExitStates::same(state.clone())
+                self.listed_files = None;
+                self.emit_unread(text, why, state);
+                self.salvage_lines(text, state);
+                ExitStates::unchanged(state.clone())
             }
         }
     }
 
     /// Text that bash may still run in part, for it runs each command as soon as it has read it: the shortest runs of
     /// lines that can be read, for their risks.
-    fn salvage(&mut self, text: &str, state: &ShellState) {
-        if self.shadow || text.len() > LONGEST {
+    fn salvage_lines(&mut self, text: &str, state: &ShellState) {
+        if self.shadow || text.len() > MAX_TEXT_BYTES {
             return;
         }
         self.shadow = true;
         // What stands where in the pieces is not where it stands in the text.
-        let (place, joined) = (self.place, std::mem::take(&mut self.joined));
-        self.place = place.inside(None);
+        let (position, joined) = (self.position, std::mem::take(&mut self.continuations));
+        self.position = position.nested_at(None);
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let (mut from, mut tries) = (0, if text.len() > 8192 { 48 } else { 256 });
         while from < lines.len() && tries > 0 {
@@ -274,21 +279,21 @@ impl<'a> PlanBuilder<'a> {
             });
             if let (Some(length), Ok((program, _))) = (read, try_parse(&piece)) {
                 for list in &program.complete_commands {
-                    self.list(list, &mut state.clone());
+                    self.read_list(list, &mut state.clone());
                 }
                 from += length;
             } else {
-                self.rough(lines[from], state, &mut tries);
+                self.salvage_fragments(lines[from], state, &mut tries);
             }
             from += 1;
         }
-        self.pending = None;
+        self.pending_opaque = None;
         self.shadow = false;
-        (self.place, self.joined) = (place, joined);
+        (self.position, self.continuations) = (position, joined);
     }
 
     /// A line that cannot be read: whatever stands between its operators, in case that is a command.
-    fn rough(&mut self, line: &str, state: &ShellState, tries: &mut i32) {
+    fn salvage_fragments(&mut self, line: &str, state: &ShellState, tries: &mut i32) {
         for piece in line.split([';', '&', '|', '(', ')', '{', '}', '`', '\n']).take(32) {
             let piece = piece.trim().trim_start_matches(['"', '\'', '$']);
             let piece = ["do ", "then ", "else "].iter().fold(piece, |p, k| p.strip_prefix(k).unwrap_or(p));
@@ -297,137 +302,137 @@ impl<'a> PlanBuilder<'a> {
                 && let Ok((program, _)) = try_parse(piece)
             {
                 for list in &program.complete_commands {
-                    self.list(list, &mut state.clone());
+                    self.read_list(list, &mut state.clone());
                 }
             }
         }
     }
 
-    pub(super) fn list(&mut self, list: &ast::CompoundList, state: &mut ShellState) -> ExitStates {
-        let mut exit = ExitStates::same(state.clone());
+    pub(super) fn read_list(&mut self, list: &ast::CompoundList, state: &mut ShellState) -> ExitStates {
+        let mut exit = ExitStates::unchanged(state.clone());
         for ast::CompoundListItem(and_or, separator) in &list.0 {
             exit = match separator {
-                ast::SeparatorOperator::Sequence => self.and_or(and_or, state),
+                ast::SeparatorOperator::Sequence => self.read_and_or(and_or, state),
                 ast::SeparatorOperator::Async => {
-                    self.and_or(and_or, &mut state.clone());
-                    ExitStates::same(state.clone())
+                    self.read_and_or(and_or, &mut state.clone());
+                    ExitStates::unchanged(state.clone())
                 }
             };
             // Behind an `exit` nothing runs; it is read all the same.
-            if let Some(next) = exit.clone().any() {
+            if let Some(next) = exit.clone().merged() {
                 *state = next;
             }
         }
         if list.0.len() != 1 {
-            self.listing = None;
+            self.listed_files = None;
         }
         exit
     }
 
-    fn and_or(&mut self, list: &ast::AndOrList, state: &mut ShellState) -> ExitStates {
-        let mut exit = self.pipeline(&list.first, state);
+    fn read_and_or(&mut self, list: &ast::AndOrList, state: &mut ShellState) -> ExitStates {
+        let mut exit = self.read_pipeline(&list.first, state);
         for next in &list.additional {
             match next {
                 ast::AndOr::And(pipeline) => {
                     let mut entry = exit.ok.unwrap_or_else(|| state.clone());
-                    let after = self.pipeline(pipeline, &mut entry);
-                    exit = ExitStates { ok: after.ok, failed: either_state(exit.failed, after.failed) };
+                    let after = self.read_pipeline(pipeline, &mut entry);
+                    exit = ExitStates { ok: after.ok, failed: merge_states(exit.failed, after.failed) };
                 }
                 ast::AndOr::Or(pipeline) => {
                     let mut entry = exit.failed.unwrap_or_else(|| state.clone());
-                    let after = self.pipeline(pipeline, &mut entry);
-                    exit = ExitStates { ok: either_state(exit.ok, after.ok), failed: after.failed };
+                    let after = self.read_pipeline(pipeline, &mut entry);
+                    exit = ExitStates { ok: merge_states(exit.ok, after.ok), failed: after.failed };
                 }
             }
         }
         if !list.additional.is_empty() {
-            self.listing = None;
+            self.listed_files = None;
         }
         exit
     }
 
-    fn pipeline(&mut self, pipeline: &ast::Pipeline, state: &mut ShellState) -> ExitStates {
+    fn read_pipeline(&mut self, pipeline: &ast::Pipeline, state: &mut ShellState) -> ExitStates {
         if let [only] = &pipeline.seq[..] {
             let from = self.occurrences.len();
-            let exit = self.command(only, state);
+            let exit = self.read_command(only, state);
             // Only what is substituted is a list for anyone.
-            self.listing = if self.texts > 0 { self.listed(only, from) } else { None };
+            self.listed_files = if self.substitution_depth > 0 { self.listed_by_stage(only, from) } else { None };
             return if pipeline.bang { ExitStates { ok: exit.failed, failed: exit.ok } } else { exit };
         }
         let outside = self.input.clone();
-        let lists = self.texts > 0 || pipeline.seq.iter().skip(1).any(takes_lists);
+        let lists = self.substitution_depth > 0 || pipeline.seq.iter().skip(1).any(takes_lists);
         for command in &pipeline.seq {
             let from = self.occurrences.len();
-            self.command(command, &mut state.clone());
+            self.read_command(command, &mut state.clone());
             // What the stage says is what the next one reads.
-            let said = match (command, &self.occurrences[from.min(self.occurrences.len())..]) {
-                (ast::Command::Simple(_), [only]) => said(only),
+            let literal = match (command, &self.occurrences[from.min(self.occurrences.len())..]) {
+                (ast::Command::Simple(_), [only]) => literal_output(only),
                 _ => None,
             };
-            self.listing = if lists { self.listed(command, from) } else { None };
-            self.input = match (said, &self.listing) {
+            self.listed_files = if lists { self.listed_by_stage(command, from) } else { None };
+            self.input = match (literal, &self.listed_files) {
                 (Some(text), _) => InputSource::Text(Some(text)),
                 (None, Some(globs)) => InputSource::Files(globs.clone()),
                 (None, None) => InputSource::Pipe,
             };
         }
         self.input = outside;
-        ExitStates::same(state.clone())
+        ExitStates::unchanged(state.clone())
     }
 
     /// The file names that a stage prints, where it is one command and they are all that it prints.
-    fn listed(&self, command: &ast::Command, from: usize) -> Option<Vec<String>> {
+    fn listed_by_stage(&self, command: &ast::Command, from: usize) -> Option<Vec<String>> {
         match (command, self.occurrences.get(from..)?) {
-            (ast::Command::Simple(_), [only]) => super::listing::listed(only),
+            (ast::Command::Simple(_), [only]) => super::listing::listed_globs(only),
             _ => None,
         }
     }
 
-    fn command(&mut self, command: &ast::Command, state: &mut ShellState) -> ExitStates {
+    fn read_command(&mut self, command: &ast::Command, state: &mut ShellState) -> ExitStates {
         match command {
-            ast::Command::Simple(simple) => self.simple(simple, state),
+            ast::Command::Simple(simple) => self.read_simple(simple, state),
             ast::Command::Compound(compound, redirects) => {
                 let outside = self.input.clone();
-                self.redirected(redirects.as_ref(), state);
-                let exit = self.compound(compound, state);
+                self.read_redirects(redirects.as_ref(), state);
+                let exit = self.read_compound(compound, state);
                 self.input = outside;
                 exit
             }
-            ast::Command::Function(function) => self.function(function, state),
+            ast::Command::Function(function) => self.read_function(function, state),
             ast::Command::ExtendedTest(test, redirects) => {
                 let outside = self.input.clone();
-                self.redirected(redirects.as_ref(), state);
+                self.read_redirects(redirects.as_ref(), state);
                 self.input = outside;
-                let place = self.span(Some(&test.loc));
+                let position = self.position_of(Some(&test.loc));
                 if self.posix {
                     // A shell without it reads two commands here.
-                    self.opaque(Opaque::Unparseable);
+                    self.mark_opaque(Opaque::Unparseable);
                 }
                 let mut operands = Vec::new();
-                self.test(&test.expr, state, &mut operands);
+                self.read_test(&test.expr, state, &mut operands);
                 let opaque = self.take_opaque();
                 let mut words = vec![Word::literal("[[")];
                 words.extend(operands);
                 self.emit(Occurrence {
                     verb: "[[".to_owned(),
                     words,
-                    span: place.span(),
+                    span: position.span(),
                     directory: (*state.directory).clone(),
                     opaque,
                     ..Occurrence::default()
                 });
-                ExitStates::same(state.clone())
+                ExitStates::unchanged(state.clone())
             }
         }
     }
 
     /// The redirects of a compound command: files of their own, and input for all that is inside.
-    fn redirected(&mut self, list: Option<&ast::RedirectList>, state: &mut ShellState) {
+    fn read_redirects(&mut self, list: Option<&ast::RedirectList>, state: &mut ShellState) {
         let Some(list) = list else { return };
         let mut redirects = Vec::new();
         let mut span = None;
         for redirect in &list.0 {
-            let (target, input) = self.redirect(redirect, state, &mut span);
+            let (target, input) = self.read_redirect(redirect, state, &mut span);
             redirects.extend(target);
             if let Some(input) = input {
                 self.input = input;
@@ -438,7 +443,7 @@ impl<'a> PlanBuilder<'a> {
             self.emit(Occurrence {
                 verb: ":".to_owned(),
                 words: vec![Word::literal(":")],
-                span: span.unwrap_or(self.place.span()),
+                span: span.unwrap_or(self.position.span()),
                 directory: (*state.directory).clone(),
                 redirects,
                 opaque,
@@ -447,52 +452,52 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    fn compound(&mut self, compound: &ast::CompoundCommand, state: &mut ShellState) -> ExitStates {
+    fn read_compound(&mut self, compound: &ast::CompoundCommand, state: &mut ShellState) -> ExitStates {
         match compound {
-            ast::CompoundCommand::BraceGroup(group) => self.list(&group.list, state),
+            ast::CompoundCommand::BraceGroup(group) => self.read_list(&group.list, state),
             ast::CompoundCommand::Subshell(group) => {
-                self.list(&group.list, &mut state.clone());
-                ExitStates::same(state.clone())
+                self.read_list(&group.list, &mut state.clone());
+                ExitStates::unchanged(state.clone())
             }
             ast::CompoundCommand::Arithmetic(command) => {
-                self.arithmetic_command(command, state);
-                ExitStates::same(state.clone())
+                self.read_arithmetic_command(command, state);
+                ExitStates::unchanged(state.clone())
             }
             ast::CompoundCommand::ArithmeticForClause(clause) => {
-                let place = self.span(Some(&clause.loc));
+                let position = self.position_of(Some(&clause.loc));
                 for part in [&clause.initializer, &clause.condition, &clause.updater].into_iter().flatten() {
-                    self.arithmetic(&part.value, place, state);
+                    self.check_arithmetic(&part.value, position, state);
                 }
-                self.settle(state);
+                self.emit_pending_opaque(state);
                 state.forget_variables();
-                self.repeated(None, &clause.body.list, state)
+                self.read_loop(None, &clause.body.list, state)
             }
-            ast::CompoundCommand::ForClause(clause) => self.for_clause(clause, state),
+            ast::CompoundCommand::ForClause(clause) => self.read_for(clause, state),
             ast::CompoundCommand::WhileClause(clause) | ast::CompoundCommand::UntilClause(clause) => {
-                self.repeated(Some(&clause.0), &clause.1.list, state)
+                self.read_loop(Some(&clause.0), &clause.1.list, state)
             }
-            ast::CompoundCommand::IfClause(clause) => self.if_clause(clause, state),
-            ast::CompoundCommand::CaseClause(clause) => self.case_clause(clause, state),
+            ast::CompoundCommand::IfClause(clause) => self.read_if(clause, state),
+            ast::CompoundCommand::CaseClause(clause) => self.read_case(clause, state),
             ast::CompoundCommand::Coprocess(coprocess) => {
-                let place = self.place;
-                self.place = self.span(Some(&coprocess.loc));
-                self.unread("coproc", Opaque::Coprocess, state);
-                self.place = place;
-                self.command(&coprocess.body, &mut state.clone());
-                ExitStates::same(state.clone())
+                let position = self.position;
+                self.position = self.position_of(Some(&coprocess.loc));
+                self.emit_unread("coproc", Opaque::Coprocess, state);
+                self.position = position;
+                self.read_command(&coprocess.body, &mut state.clone());
+                ExitStates::unchanged(state.clone())
             }
         }
     }
 
-    fn for_clause(&mut self, clause: &ast::ForClauseCommand, state: &mut ShellState) -> ExitStates {
+    fn read_for(&mut self, clause: &ast::ForClauseCommand, state: &mut ShellState) -> ExitStates {
         let mut words = Vec::new();
         for word in clause.values.iter().flatten() {
-            let place = self.span(word.loc.as_ref());
-            self.words(&word.value, place, state, &mut words);
+            let position = self.position_of(word.loc.as_ref());
+            self.expand_words(&word.value, position, state, &mut words);
         }
-        self.settle(state);
+        self.emit_pending_opaque(state);
         let value = match clause.values {
-            Some(_) => Self::alternatives(&words),
+            Some(_) => Self::merge_loop_values(&words),
             None => WordValue::Unknown,
         };
         self.forget_changed(&clause.body.list, state);
@@ -502,21 +507,21 @@ impl<'a> PlanBuilder<'a> {
         if words.iter().any(Word::is_listed) {
             state.mark_listed(&clause.variable_name);
         }
-        let exit = self.list(&clause.body.list, state);
-        ExitStates::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
+        let exit = self.read_list(&clause.body.list, state);
+        ExitStates::unchanged(merge_states(Some(before), exit.merged()).unwrap_or_else(|| state.clone()))
     }
 
-    fn if_clause(&mut self, clause: &ast::IfClauseCommand, state: &mut ShellState) -> ExitStates {
-        let condition = self.list(&clause.condition, state);
+    fn read_if(&mut self, clause: &ast::IfClauseCommand, state: &mut ShellState) -> ExitStates {
+        let condition = self.read_list(&clause.condition, state);
         let mut entry = condition.ok.clone().unwrap_or_else(|| state.clone());
-        let then = self.list(&clause.then, &mut entry);
-        let mut all = then.any();
+        let then = self.read_list(&clause.then, &mut entry);
+        let mut all = then.merged();
         let mut rest = condition.failed.unwrap_or_else(|| state.clone());
         let mut always = false;
         for other in clause.elses.iter().flatten() {
             let mut entry = match &other.condition {
                 Some(list) => {
-                    let condition = self.list(list, &mut rest);
+                    let condition = self.read_list(list, &mut rest);
                     let taken = condition.ok.clone().unwrap_or_else(|| rest.clone());
                     rest = condition.failed.unwrap_or(rest);
                     taken
@@ -526,39 +531,39 @@ impl<'a> PlanBuilder<'a> {
                     rest.clone()
                 }
             };
-            all = either_state(all, self.list(&other.body, &mut entry).any());
+            all = merge_states(all, self.read_list(&other.body, &mut entry).merged());
         }
         if !always {
-            all = either_state(all, Some(rest));
+            all = merge_states(all, Some(rest));
         }
         match all {
-            Some(state) => ExitStates::same(state),
+            Some(state) => ExitStates::unchanged(state),
             None => ExitStates { ok: None, failed: None },
         }
     }
 
-    fn case_clause(&mut self, clause: &ast::CaseClauseCommand, state: &mut ShellState) -> ExitStates {
-        let place = self.span(clause.value.loc.as_ref());
-        self.value(&clause.value.value, place, state);
+    fn read_case(&mut self, clause: &ast::CaseClauseCommand, state: &mut ShellState) -> ExitStates {
+        let position = self.position_of(clause.value.loc.as_ref());
+        self.expand_value(&clause.value.value, position, state);
         let mut all = Some(state.clone());
         for item in &clause.cases {
             for pattern in &item.patterns {
-                let place = self.span(pattern.loc.as_ref());
-                self.value(&pattern.value, place, state);
+                let position = self.position_of(pattern.loc.as_ref());
+                self.expand_value(&pattern.value, position, state);
             }
-            self.settle(state);
+            self.emit_pending_opaque(state);
             if let Some(list) = &item.cmd {
                 // `;&` and `;;&` go on into the next: any item may follow any state before it.
                 let mut entry = all.clone().unwrap_or_else(|| state.clone());
-                all = either_state(all, self.list(list, &mut entry).any());
+                all = merge_states(all, self.read_list(list, &mut entry).merged());
             }
         }
-        self.settle(state);
-        ExitStates::same(all.unwrap_or_else(|| state.clone()))
+        self.emit_pending_opaque(state);
+        ExitStates::unchanged(all.unwrap_or_else(|| state.clone()))
     }
 
     /// A loop: what its body changes is not known when it comes round again.
-    fn repeated(
+    fn read_loop(
         &mut self,
         condition: Option<&ast::CompoundList>,
         body: &ast::CompoundList,
@@ -571,22 +576,22 @@ impl<'a> PlanBuilder<'a> {
         let before = state.clone();
         let (mut entry, skipped) = match condition {
             Some(condition) => {
-                let exit = self.list(condition, state);
+                let exit = self.read_list(condition, state);
                 (exit.ok.unwrap_or_else(|| before.clone()), exit.failed)
             }
             None => (before.clone(), None),
         };
-        let after = self.list(body, &mut entry).any();
-        ExitStates::same(either_state(either_state(Some(before), skipped), after).unwrap_or(entry))
+        let after = self.read_list(body, &mut entry).merged();
+        ExitStates::unchanged(merge_states(merge_states(Some(before), skipped), after).unwrap_or(entry))
     }
 
     fn forget_changed(&mut self, list: &ast::CompoundList, state: &mut ShellState) {
-        let mut changes = super::changes::AssignedVariables::default();
-        changes.list(list);
-        if changes.moves || changes.all {
+        let mut changes = super::assigned_variables::AssignedVariables::default();
+        changes.note_list(list);
+        if changes.changes_directory || changes.any_variable {
             state.directory = Rc::new(Directory::Unknown);
         }
-        if changes.all {
+        if changes.any_variable {
             state.forget_variables();
         }
         for name in changes.functions {
@@ -598,27 +603,27 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// `((…))`
-    fn arithmetic_command(&mut self, command: &ast::ArithmeticCommand, state: &mut ShellState) {
-        let place = self.span(Some(&command.loc));
-        self.arithmetic(&command.expr.value, place, state);
+    fn read_arithmetic_command(&mut self, command: &ast::ArithmeticCommand, state: &mut ShellState) {
+        let position = self.position_of(Some(&command.loc));
+        self.check_arithmetic(&command.expr.value, position, state);
         if let Some(why) = self.take_opaque() {
-            self.unread(&command.expr.value, why, state);
+            self.emit_unread(&command.expr.value, why, state);
         }
     }
 
-    fn function(&mut self, function: &ast::FunctionDefinition, state: &mut ShellState) -> ExitStates {
+    fn read_function(&mut self, function: &ast::FunctionDefinition, state: &mut ShellState) -> ExitStates {
         let name = function.fname.value.clone();
-        self.multiplies |= super::changes::multiplies(&name, &function.body.0);
+        self.multiplies |= super::assigned_variables::is_fork_bomb(&name, &function.body.0);
         Rc::make_mut(&mut state.functions).insert(name);
         let mut inner = state.clone();
         inner.forget();
         let outside = self.input.clone();
         // Who calls it, and with what input, is not known here.
         self.input = InputSource::Pipe;
-        self.redirected(function.body.1.as_ref(), &mut inner);
-        self.compound(&function.body.0, &mut inner);
+        self.read_redirects(function.body.1.as_ref(), &mut inner);
+        self.read_compound(&function.body.0, &mut inner);
         self.input = outside;
-        ExitStates::same(state.clone())
+        ExitStates::unchanged(state.clone())
     }
 }
 
@@ -637,7 +642,7 @@ pub(super) fn is_array(raw: &str) -> bool {
 }
 
 /// What `echo` and `cat <<` pass on to the next stage, when that is literal.
-fn said(occurrence: &Occurrence) -> Option<String> {
+fn literal_output(occurrence: &Occurrence) -> Option<String> {
     if occurrence.redirects.iter().any(|r| r.write) || occurrence.opaque.is_some() {
         return None;
     }
@@ -655,19 +660,19 @@ fn said(occurrence: &Occurrence) -> Option<String> {
 }
 
 fn parse(text: &str) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
-    parse_within(text, token::MOST_SCANNED_AGAIN)
+    parse_within(text, token::MAX_RESCANNED_BYTES)
 }
 
 /// One of many tries to read some of a text.
 fn try_parse(text: &str) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
-    parse_within(text, token::MOST_SCANNED_IN_A_TRY)
+    parse_within(text, token::MAX_RESCANNED_BYTES_PER_TRY)
 }
 
-fn parse_within(text: &str, most_scanned_again: usize) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
-    let (tokens, joined) = token::tokens(text, most_scanned_again).map_err(|why| match why {
+fn parse_within(text: &str, max_rescanned_bytes: usize) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
+    let (tokens, joined) = token::tokens(text, max_rescanned_bytes).map_err(|why| match why {
         LexError::TooDeep => Opaque::TooDeep,
         LexError::TooLarge => Opaque::TooLarge,
-        LexError::Unterminated | LexError::Grammar | LexError::Continued(_) => Opaque::Unparseable,
+        LexError::Unterminated | LexError::Grammar | LexError::Continuation(_) => Opaque::Unparseable,
     })?;
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
     // The grammar is another's; should it panic, the text is one that we could not read.
