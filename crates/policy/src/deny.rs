@@ -1,9 +1,9 @@
-//! Hard denies: what no grant, no rule and no profile lets through.
+//! Hard denies: commands that no grant, rule or profile allows.
 
 use crate::{judge::JudgeContext, paths};
 use countersign_model::{Facts, Occurrence, Plan, Refusal, RefusalCode, Word, WordValue};
 
-/// The first reason to refuse a plan outright.
+/// The first occurrence that is always refused, with the refusal.
 pub(crate) fn find_hard_deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Option<(usize, Refusal)> {
     if plan.multiplies {
         return Some((0, system_refusal("a function that starts itself again and again stops the machine")));
@@ -29,7 +29,7 @@ fn argument_texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
     occurrence.words.iter().skip(1).filter_map(Word::texts).flatten().map(String::as_str)
 }
 
-/// A short letter in any cluster, or a long option in any abbreviation.
+/// Whether an option is set: as a short letter in any cluster, or as a long option in any abbreviation.
 fn has_flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
     argument_texts(occurrence).take_while(|t| *t != "--").any(|t| match t.strip_prefix("--") {
         Some(name) => !name.is_empty() && long.starts_with(name),
@@ -40,7 +40,7 @@ fn has_flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
 fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Option<Refusal> {
     let removes = match occurrence.program.as_str() {
         "rm" => has_flag(occurrence, "rR", "recursive") && has_flag(occurrence, "f", "force"),
-        // Everything below, without a test.
+        // `find -delete` without a test removes everything below its start.
         "find" => {
             argument_texts(occurrence).any(|t| t == "-delete")
                 && argument_texts(occurrence)
@@ -92,10 +92,10 @@ fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
     hit.then(|| system_refusal("writes over a disk or makes a new file system on it"))
 }
 
-/// Whether a word means one of our processes or services.
+/// Whether a word names a process or service of Countersign.
 fn names_countersign(word: &str) -> bool {
     let name = paths::base(word);
-    // As a pattern: `c[s]n` and `^csn$` mean it too.
+    // A pattern such as `c[s]n` or `^csn$` matches too.
     let bare: String = word.chars().filter(|c| !"^$.*[]()\\?+".contains(*c)).collect();
     matches!(name, "csn" | "csn-shim" | "countersign" | "countersign.service")
         || [word, &bare].iter().any(|w| w.contains("csn") || w.contains("countersign"))
@@ -111,7 +111,7 @@ fn stops_countersign(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Opt
             words.iter().any(|w| names_countersign(w))
                 || operands.iter().any(|w| everything(w))
                 || occurrence.program == "killall5"
-                // `pkill -u me` with nothing else: everything of mine.
+                // `pkill -u me` without another operand ends every process of the user.
                 || words.iter().any(|w| matches!(*w, "-u" | "-U" | "--user" | "--euid" | "--uid")) && operands.len() <= 1
         }
         "kill" => {
@@ -120,7 +120,7 @@ fn stops_countersign(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Opt
                 .iter()
                 .filter_map(|w| w.trim_start_matches('-').parse::<u32>().ok())
                 .any(|pid| facts.processes.get(&pid).is_some_and(|name| matches!(name.as_str(), "csn" | "csn-shim")));
-            // `kill $(pgrep csn)`: the pid is not known, what it is the pid of is.
+            // `kill $(pgrep csn)`: the process id is unknown, but `pgrep` names the process.
             let unknown = occurrence.words.iter().any(|w| matches!(w.value, WordValue::Unknown));
             let looked_up = unknown
                 && plan.occurrences.iter().any(|o| {
@@ -167,9 +167,9 @@ fn acts_for_the_user(occurrence: &Occurrence) -> Option<Refusal> {
         ["token" | "tokens", what, ..] => what != "list",
         ["pair" | "trust" | "rule" | "rules", ..] => true,
         ["config", "set", ..] => true,
-        // What agents go through is not theirs to put in or take out.
+        // An agent may not change its own integration.
         ["install", ..] => !has_flag(occurrence, "", "dry-run"),
-        // What speaks for an agent is started by the agent, not by what it runs.
+        // Only the agent itself starts its MCP server or hook; a task may not.
         ["mcp" | "hook", ..] => true,
         _ => false,
     };

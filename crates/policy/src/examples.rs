@@ -1,4 +1,5 @@
-//! The tables against their own examples: every row shows a command that it matches and one that it does not.
+//! Checks the tables against their own examples: each row has commands that it must match and commands that it must
+//! not.
 
 use crate::{CheckedRules, JudgeContext, ParseContext, judge, read_text, tables};
 use countersign_model::{Assessment, Facts, Grants, Plan, Verdict, secret_names};
@@ -6,7 +7,7 @@ use countersign_model::{Assessment, Facts, Grants, Plan, Verdict, secret_names};
 const PROJECT: &str = "/work/proj";
 const HOME: &str = "/home/dev";
 
-/// How many examples there are, and those that are not as their row says.
+/// The number of examples, and a message for each that does not behave as its row says.
 #[must_use]
 pub fn failing_examples() -> (usize, Vec<String>) {
     let examples = tables::examples();
@@ -48,7 +49,7 @@ fn check_example(example: &tables::TableExample, command: &str) -> Option<String
             let opaque = plan.occurrences.iter().any(|o| o.opaque.is_some());
             match example.matches {
                 true => (!found && !example.expect.is_empty()).then(|| format!("does not show `{wanted}`")),
-                // What cannot be unwrapped is opaque.
+                // A wrapper whose command cannot be found is opaque.
                 false => (found || !opaque).then(|| "is unwrapped, or not opaque".to_owned()),
             }
         }
@@ -67,7 +68,7 @@ fn check_example(example: &tables::TableExample, command: &str) -> Option<String
     }
 }
 
-/// Phrases are written without quotes; what a shell would take apart is quoted here.
+/// Phrase examples are written without quotes; this quotes the words that a shell would split.
 fn quote_phrase(command: &str, table: &str) -> String {
     if table != "phrases" {
         return command.to_owned();

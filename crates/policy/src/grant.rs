@@ -1,4 +1,5 @@
-//! Whether a saved approval covers an occurrence: the same verb, inside its directory, for no worse risk.
+//! Decides whether a grant covers an occurrence: the same verb, inside its directory, with no risk beyond the
+//! accepted ones.
 
 use crate::{judge::JudgeContext, offer, paths, tables};
 use countersign_model::{
@@ -6,7 +7,7 @@ use countersign_model::{
     Risk, Text, Word, WordValue,
 };
 
-/// The directories that an occurrence works in, for a grant and for a card: a file's scope is its parent.
+/// The directories that an occurrence works in, for grants and cards. A file counts as its parent directory.
 pub(crate) fn working_directories(occurrence: &Occurrence, facts: &Facts) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut add = |directory: String| {
@@ -27,7 +28,7 @@ pub(crate) fn working_directories(occurrence: &Occurrence, facts: &Facts) -> Vec
     all
 }
 
-/// Where a scope lies, resolved; nothing for a word that turned out not to be a path.
+/// The resolved directories of a scope; none for a word that turned out not to be a path.
 pub(crate) fn scope_directories(scope: &PathScope, facts: &Facts) -> Vec<String> {
     if scope.pattern {
         let mut all = vec![facts.paths.get(&scope.path).map_or_else(|| scope.path.clone(), |f| f.resolved.clone())];
@@ -45,7 +46,7 @@ pub(crate) fn scope_directories(scope: &PathScope, facts: &Facts) -> Vec<String>
     let directory = match (scope.kind, found.map(|f| f.kind)) {
         (PathKind::Perhaps, None | Some(PathTargetKind::Absent)) => return Vec::new(),
         (PathKind::Entry, _) => up(),
-        // What is yet to be made is an entry of its parent.
+        // A path that does not exist yet is an entry of its parent.
         (PathKind::Directory | PathKind::Any, Some(PathTargetKind::Absent)) if scope.write => up(),
         (PathKind::Directory, _) => resolved.to_owned(),
         (_, Some(PathTargetKind::Directory)) => resolved.to_owned(),
@@ -55,7 +56,7 @@ pub(crate) fn scope_directories(scope: &PathScope, facts: &Facts) -> Vec<String>
     vec![directory]
 }
 
-/// What must be true of a call to be covered, whether a grant or a rule says so.
+/// The conditions of a grant or a rule that a call must meet to be covered.
 pub(crate) struct GrantTerms<'g> {
     pub(crate) verb: &'g str,
     pub(crate) directory: Option<&'g str>,
@@ -64,7 +65,7 @@ pub(crate) struct GrantTerms<'g> {
     pub(crate) operands: Option<Digest>,
     pub(crate) assignments: Option<Digest>,
     pub(crate) script: Option<Digest>,
-    /// A call that names no path is covered wherever it runs.
+    /// The terms of a session grant: a call that names no path is covered wherever it runs.
     pub(crate) session_grant: bool,
 }
 
@@ -82,11 +83,11 @@ impl<'g> GrantTerms<'g> {
         }
     }
 
-    /// What terms that name no risks accept for an occurrence.
+    /// Whether the terms accept a risk of an occurrence.
     fn accepts_risk(&self, occurrence: &Occurrence, risk: Risk) -> bool {
         match self.risks {
             Some(risks) => risks.contains(&risk),
-            // The risks of the verb that was granted, which may be shorter than this one.
+            // The granted verb may be shorter than this one; its own base risks count.
             None if self.verb != occurrence.verb => {
                 risk == Risk::Write || tables::find_risks(self.verb).is_some_and(|e| e.base.contains(&risk))
             }
@@ -95,13 +96,13 @@ impl<'g> GrantTerms<'g> {
     }
 }
 
-/// The assignments that an occurrence sees, as a grant records them; none when there are none.
+/// The digest of the assignments that an occurrence sees; none if there are none.
 pub(crate) fn assignments_digest(occurrence: &Occurrence, key: &HomeKey) -> Option<Digest> {
     let value = |v: &WordValue| match v {
         WordValue::One(text) => text.clone(),
         _ => "?".to_owned(),
     };
-    // Of two for the same name the last one counts.
+    // Of two assignments to one name, the last counts.
     let last = |n: usize, name: &str| occurrence.assignments[n + 1..].iter().all(|a| a.name != name);
     let effective = occurrence.assignments.iter().enumerate().filter(|(n, a)| last(*n, &a.name));
     let mut all: Vec<String> = effective.map(|(_, a)| format!("{}={}", a.name, value(&a.value))).collect();
@@ -110,13 +111,13 @@ pub(crate) fn assignments_digest(occurrence: &Occurrence, key: &HomeKey) -> Opti
     (!parts.is_empty()).then(|| key.digest("assignments", &parts))
 }
 
-/// The words behind the program, when each has one text.
+/// The operands, if each has exactly one text.
 pub(crate) fn operand_texts(occurrence: &Occurrence) -> Option<Vec<&str>> {
     occurrence.words.iter().skip(1).map(Word::text).collect()
 }
 
-/// The very call: its words, the files that they name, where it writes to, and what it is fed. None when not all of
-/// that is known.
+/// The digest of an exact call: its words, the files that they name, its redirects and its input. None if any of
+/// those is unknown.
 pub(crate) fn call_digest(occurrence: &Occurrence, key: &HomeKey) -> Option<Digest> {
     let mut parts: Vec<String> = operand_texts(occurrence)?.into_iter().map(|word| format!("word {word}")).collect();
     let named = occurrence.scopes.iter().filter(|s| !is_working_directory(s, occurrence));
@@ -127,21 +128,21 @@ pub(crate) fn call_digest(occurrence: &Occurrence, key: &HomeKey) -> Option<Dige
     match &occurrence.input {
         InputSource::Inherited | InputSource::File => {}
         InputSource::Text(Some(text)) => parts.push(format!("input {text}")),
-        // What comes is known only when it comes.
+        // This input is known only at run time.
         InputSource::Text(None) | InputSource::Pipe | InputSource::Files(_) => return None,
     }
     let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
     Some(key.digest("operands", &parts))
 }
 
-/// What `kubectl get` gets is an operand, though it reads like a part of the verb.
+/// In `kubectl get pods`, `pods` is an operand, although it reads like a part of the verb.
 fn shorter_verb(occurrence: &Occurrence) -> Option<&str> {
     let of_cluster = matches!(occurrence.program.as_str(), "kubectl" | "oc");
     let (rest, _) = occurrence.verb.rsplit_once(' ').filter(|_| of_cluster)?;
     rest.contains(' ').then_some(rest)
 }
 
-/// The grant that covers an occurrence, the session's own first.
+/// Finds a grant that covers an occurrence; grants of the session come first.
 pub(crate) fn find_covering_grant<'g>(
     grants: &'g Grants,
     occurrence: &Occurrence,
@@ -166,7 +167,7 @@ pub(crate) fn find_covering_grant<'g>(
     None
 }
 
-/// Nothing but where it runs.
+/// Whether the working directory is the only path of an occurrence.
 fn names_no_path(occurrence: &Occurrence) -> bool {
     matches!(occurrence.directory, Directory::Known(_))
         && occurrence.scopes.iter().all(|s| is_working_directory(s, occurrence))
@@ -192,7 +193,7 @@ pub(crate) fn terms_cover(
     if risks.iter().any(|r| !terms.accepts_risk(occurrence, *r)) {
         return false;
     }
-    // Other rights are granted by name, and with what they were asked for.
+    // A privileged call needs a grant that names the risk and the operands.
     if risks.contains(&Risk::Privileged) && (terms.risks.is_none() || terms.operands.is_none()) {
         return false;
     }
@@ -226,8 +227,8 @@ pub(crate) fn terms_cover(
     }
 }
 
-/// The file that a bare name leads to, when that is inside a root, or where neither the system nor a toolchain keeps
-/// its programs: then it is that file, and not what its name says.
+/// The file that a bare program name resolves to, if that file is inside a root or outside the program directories of
+/// the system and the toolchains. The occurrence then runs that file, and not the program that its name suggests.
 pub(crate) fn shadowing_program<'f>(
     occurrence: &Occurrence,
     facts: &'f Facts,

@@ -1,5 +1,5 @@
-//! What an occurrence is: its verb, the paths that it names, whether it only reads, and its risks. All of that by the
-//! tables and the words, before anyone has looked at the world.
+//! Classifies an occurrence: its verb, the paths that it names, whether it only reads, and its risks. Uses only the
+//! tables and the words, no facts.
 
 use crate::{
     paths, phrase,
@@ -8,7 +8,7 @@ use crate::{
 };
 use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, ReadOnlyProof, Risk, Word, WordValue};
 
-/// The verb of an occurrence, where its own words start, and what stood before them.
+/// The verb of an occurrence, the index of its first own word, and the global options before it.
 struct Verb<'w> {
     verb: String,
     rest: usize,
@@ -22,7 +22,7 @@ fn find_verb<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
         if tables::is_one_word(program) || SIDE_EFFECTS.contains(&program) {
             return Verb { verb, rest, globals };
         }
-        // Unknown programs: words up to the first that is not a plain word.
+        // For an unknown program, the verb is every word up to the first that is not plain.
         while rest < words.len().min(4) {
             match words[rest].text() {
                 Some(text) if !words[rest].quoted && is_plain_word(text) => {
@@ -53,7 +53,7 @@ fn find_verb<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
             }
             break;
         };
-        // The last words of a verb stand directly behind each other: `git remote -v update` is `git remote`.
+        // The last words of a verb are adjacent: the verb of `git remote -v update` is `git remote`.
         if taken > 0 && next != rest && tables::find_subcommands(&verb).is_none() {
             globals.pop();
             break;
@@ -91,14 +91,14 @@ fn is_subcommand(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.'))
 }
 
-/// The builtins that only say something or change their own shell.
+/// Builtins that only print or change their own shell.
 const SIDE_EFFECTS: &[&str] = &[
     "echo", "printf", ":", "true", "false", "pwd", "exit", "return", "break", "continue", "shift", "wait", "umask",
     "jobs", "times", "dirs", "set", "unset", "export", "declare", "typeset", "local", "readonly", "logout", "ulimit",
     "disown", "[[", "caller", "read",
 ];
 
-/// Fills in what an occurrence is.
+/// Classifies an occurrence and stores the result in it.
 pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     if occurrence.unread {
         let reason = occurrence.opaque.map_or("", Opaque::reason);
@@ -135,7 +135,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         risks.push((Risk::WorkspaceCode, "runs a file, which the agent may have changed"));
         scopes.add_word(&words[0], OperandRole::File, false, &mut misfit);
         collect_path_like_words(&words, 1, None, &mut scopes);
-        // A script's own name is what it is; the danger is the same by any path.
+        // A program given by its path has the risks of its name as well.
         if let Some(effects) = tables::find_risks(&occurrence.program)
             && effects.base.contains(&Risk::Destructive)
         {
@@ -151,7 +151,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         if let WordValue::One(value) = &assignment.value
             && value.starts_with('/')
         {
-            // A place that a variable points at is touched like any other.
+            // A path in a variable counts as a path that the command uses.
             scopes.add_scope(value, value, false, PathKind::Perhaps, false, false);
         }
     }
@@ -170,14 +170,14 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     occurrence.words = words;
 }
 
-/// Options of git itself that change nothing about what it runs.
+/// Options of git itself that do not change what it runs.
 #[rustfmt::skip]
 const INERT_GIT_OPTIONS: &[&str] = &[
     "-C", "-c", "--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--icase-pathspecs", "--glob-pathspecs",
     "--noglob-pathspecs", "--no-replace-objects", "--version", "--help",
 ];
 
-/// What stands before a subcommand: another directory, other configuration.
+/// The options before a subcommand: another directory, other configuration.
 #[derive(Default)]
 struct LeadingOptions {
     directory: Option<String>,
@@ -199,7 +199,7 @@ fn read_leading_options(
             let Some(value) = value else { continue };
             match (program, option.as_str(), value.text()) {
                 ("git", "-C", Some(to)) => {
-                    // Each counts from where the one before has led.
+                    // Each `-C` is relative to the one before.
                     let to = match &found.directory {
                         Some(before) => paths::join(before, to),
                         None => to.to_owned(),
@@ -227,7 +227,7 @@ fn read_leading_options(
         }
         if let Some(why) = &parsed.misfit {
             misfit.get_or_insert_with(|| why.clone());
-            // An option that is not known may name a file all the same.
+            // An unknown option may still name a file.
             collect_path_like_words(&words[1..rest], 0, None, scopes);
         }
         if program == "git"
@@ -242,8 +242,9 @@ fn read_leading_options(
     found
 }
 
-/// `cd` and its kind. To go somewhere is to read nothing: what follows is checked wherever it may then be, and this where it
-/// goes if all went well before.
+/// `cd` and similar builtins. Changing the directory reads nothing. The commands that follow are checked in every
+/// directory that they may run in; `cd` itself only in the directory that it reaches if the commands before it
+/// succeed.
 fn interpret_cd(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &mut Option<String>) {
     let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
     let likely = match scopes.directory {
@@ -275,7 +276,7 @@ fn interpret_named_program(
     let LeadingOptions { directory: moved, settings: configured } =
         read_leading_options(&program, words, rest, &globals, scopes, risks, &mut misfit);
     occurrence.assignments.extend(configured);
-    // `git -C x status`: paths are meant from there.
+    // `git -C x status`: paths are relative to `x`.
     let elsewhere = moved.map(|to| match scopes.directory {
         Directory::Known(all) => Directory::Known(all.iter().map(|d| paths::clean(&paths::join(d, &to))).collect()),
         Directory::Unknown => Directory::Unknown,
@@ -300,11 +301,12 @@ fn interpret_named_program(
     {
         misfit = None;
         occurrence.reading = ReadOnlyProof::Phrase("version");
-        // The workspace can choose what most tools run even then: beside something granted they are asked about.
+        // The workspace can choose what most tools run even for `--version`, so beside a granted command the user is
+        // asked.
         occurrence.literal &= tables::is_inert(&program);
     } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.applies_to(own)) {
         matched = Some(phrase::match_phrase(phrase, own, &mut inner));
-        // Beside something granted it would not be confined, and then it has to be asked about.
+        // Beside a granted command it would not be confined, so the user is asked.
         occurrence.literal &= !phrase.confined;
     }
     let mut recursive = false;
@@ -322,7 +324,7 @@ fn interpret_named_program(
     let effects = tables::find_risks(&verb);
     occurrence.base_risks = effects.map(|e| e.base.clone()).unwrap_or_else(|| vec![Risk::Write]);
     if !matches!(occurrence.reading, ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect) {
-        // Some tools take what matters before their subcommand.
+        // Some tools take important options before their subcommand.
         let options = if matches!(program.as_str(), "npx" | "bunx" | "pnpx" | "cargo") { &words[1..] } else { own };
         interpret_effects(occurrence, effects, own, options, &mut inner, risks, &mut recursive);
     } else if occurrence.opaque.is_none() {
@@ -339,7 +341,7 @@ fn interpret_named_program(
     scopes.list.extend(inner.list);
 }
 
-/// Risks and paths of what does more than read.
+/// Adds the risks and paths of a command that does more than read.
 fn interpret_effects(
     occurrence: &Occurrence,
     effects: Option<&'static VerbRisks>,
@@ -390,7 +392,7 @@ fn interpret_effects(
                 for (_, value, role) in &parsed.options {
                     if let Some(value) = value {
                         if *role == OperandRole::Text {
-                            // Behind an option that takes text, an unknown word is that text.
+                            // An unknown value of an option that takes text is that text, and no path.
                             if value.texts().is_some() {
                                 collect_path_like_words(std::slice::from_ref(value), 0, Some(effects), scopes);
                             }
@@ -407,7 +409,7 @@ fn interpret_effects(
                         role => drop(scopes.add_word(word, *role, *recursive, &mut misfit)),
                     }
                 }
-                // Options that the grammar does not know may still name files.
+                // Options that are not in the grammar may still name files.
                 if parsed.misfit.is_some() {
                     collect_path_like_words(own, 0, Some(effects), scopes);
                 }
@@ -422,7 +424,7 @@ fn interpret_effects(
     }
 }
 
-/// `tar xf a`: the first word is options without their dash.
+/// `tar xf a`: the first word is a cluster of options without its dash.
 fn dash_first_word(own: &[Word]) -> Option<Vec<Word>> {
     let text = own.first()?.text()?;
     if text.starts_with('-') || !text.bytes().all(|b| b.is_ascii_alphabetic()) {
@@ -456,7 +458,7 @@ fn has_option(own: &[Word], options: &[&str], parsed: &ParsedOptions<'_>) -> boo
         })
 }
 
-/// Builtins that touch nothing: what could make them do so.
+/// Classifies builtins that touch no file, unless their words say otherwise.
 fn interpret_builtin(
     program: &str,
     own: &[Word],
@@ -479,7 +481,7 @@ fn interpret_builtin(
     let mut misfit = None;
     if matches!(program, "echo" | "printf") {
         for word in own {
-            // A glob shows what is in a directory.
+            // A glob shows the names in a directory.
             if matches!(word.value, WordValue::Pattern(_)) {
                 scopes.add_word(word, OperandRole::Name, false, &mut misfit);
             }
@@ -491,7 +493,7 @@ fn interpret_builtin(
     }
 }
 
-/// Tools that say which version they are when asked for nothing else.
+/// Whether a tool only prints its version or its help.
 fn prints_version(program: &str, own: &[Word], verb: &str) -> bool {
     let texts: Option<Vec<&str>> = own.iter().map(Word::text).collect();
     let Some(texts) = texts else { return false };
@@ -511,7 +513,7 @@ fn prints_version(program: &str, own: &[Word], verb: &str) -> bool {
     }
 }
 
-/// `git -c` settings that only change how things look.
+/// `git -c` settings that only change how output looks.
 fn is_inert_git_setting(setting: &str) -> bool {
     let (key, value) = setting.split_once('=').unwrap_or((setting, "true"));
     let key = key.to_ascii_lowercase();
@@ -566,7 +568,7 @@ fn interpret_redirect(
     scopes.add_word(word, role, false, &mut misfit);
 }
 
-/// The reason that goes with a risk of the tables.
+/// The reason shown for a risk that comes from the tables.
 fn risk_reason(risk: Risk) -> &'static str {
     match risk {
         Risk::Write => "changes files",

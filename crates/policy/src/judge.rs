@@ -1,4 +1,5 @@
-//! Judging: audience, hard denies, operator rules, then what covers each occurrence. In that order, and deny wins.
+//! Judges a plan in this order: audience, hard denies, operator rules, then the coverage of each occurrence. A deny
+//! wins over everything else.
 
 use crate::{
     Label, deny, grant, paths,
@@ -12,52 +13,54 @@ use countersign_model::{
     RiskNote, Sandbox, SandboxReason, SessionId, Timestamp, Tool, Verdict, WordValue,
 };
 
-/// What the verdict depends on beside the plan and the facts.
+/// What the verdict depends on, apart from the plan and the facts.
 #[derive(Debug, Clone)]
 pub struct JudgeContext<'a> {
     pub profile: Profile,
     pub audience: Audience,
-    /// Whether somebody can be asked.
+    /// Whether a user can answer an approval.
     pub attended: bool,
-    /// What the kernel can hold a task to. What only reads asks where it cannot be held to that.
+    /// The confinement that this kernel can enforce. A read-only command needs approval where the kernel cannot
+    /// enforce that it only reads.
     pub kernel: Kernel,
-    /// What the asker wants it to be held to.
+    /// The confinement that the request asks for.
     pub requested_confinement: Option<Confinement>,
-    /// Whom the asker wants to reach.
+    /// The network access that the request asks for.
     pub requested_network: Option<Network>,
-    /// How far the sandbox of what is granted or approved goes, and whom a workspace may reach at most: the operator's word.
+    /// The operator's settings: the sandbox of granted and approved commands, and the widest network access of a
+    /// workspace sandbox.
     pub granted_sandbox: GrantedSandbox,
     pub network_limit: Network,
     pub background: bool,
-    /// Whether it gets a terminal, and so somebody to answer its questions.
+    /// Whether the task gets a terminal, through which a user can type input.
     pub interactive: bool,
-    /// The asking user's home.
+    /// The home directory of the requesting user.
     pub home: &'a str,
-    /// The directories that may be read unasked.
+    /// The directories that may be read without approval.
     pub roots: Vec<String>,
-    /// Countersign's own places, beside those that every home has.
+    /// Countersign's own directories, in addition to the default ones below every home.
     pub protected: Vec<String>,
-    /// The operator lets this audience read everywhere.
+    /// The operator allows this audience to read everywhere.
     pub read_all: bool,
-    /// Whose request it is, from which session, and for which tool.
+    /// The requesting principal, its session and the tool.
     pub principal: PrincipalId,
     pub session: Option<SessionId>,
     pub tool: Tool,
-    /// The session's own folder: nothing is granted there.
+    /// The session's temporary folder: no grant is saved for it.
     pub session_folder: Option<String>,
-    /// When: a grant may have ended.
+    /// The time of the decision; a grant may have expired.
     pub now: Timestamp,
-    /// Under which operands and assignments are recorded.
+    /// The key of the digests that record operands and assignments.
     pub key: &'a HomeKey,
-    /// The configuration cannot be read: only what provably reads may run.
+    /// The configuration cannot be read: only commands that provably read may run.
     pub degraded: bool,
 }
 
-/// For judging apart from any house.
+/// The key for judging without a home.
 static NO_KEY: HomeKey = HomeKey::new([0; 32]);
 
 impl<'a> JudgeContext<'a> {
-    /// A person at a terminal, asking in the default profile, where the kernel confines.
+    /// A user at a terminal, with the default profile, on a kernel that can confine.
     #[must_use]
     pub fn personal(home: &'a str, roots: Vec<String>) -> Self {
         Self {
@@ -86,7 +89,7 @@ impl<'a> JudgeContext<'a> {
     }
 }
 
-/// The verdict on a plan.
+/// Judges a plan.
 #[must_use]
 pub fn judge(
     plan: &Plan,
@@ -131,18 +134,19 @@ pub fn judge(
     assessment
 }
 
-/// The occurrences that nothing lets run.
+/// The indexes of the occurrences that nothing covers.
 pub(crate) fn uncovered(coverage: &[Coverage]) -> Vec<usize> {
     (0..coverage.len()).filter(|n| !coverage[*n].holds()).collect()
 }
 
-/// Whether all of a plan is known to do nothing but read.
+/// Whether every occurrence of a plan is proved read-only.
 fn only_reads(coverage: &[Coverage]) -> bool {
     coverage.iter().all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere))
 }
 
-/// What is known to read runs unasked because the kernel holds it to that; where it cannot, or shall not, a person is asked.
-/// True: there is nothing in the plan to ask about, and still nothing that would hold it, so it is asked about as a whole.
+/// A read-only command runs without approval because the kernel enforces that it only reads. Where the kernel cannot,
+/// or the request asks for more, the user is asked. Returns true if the plan has no occurrence to ask about and still
+/// cannot be confined: the user is then asked about the whole plan.
 fn ask_where_not_confined(case: &SandboxCase<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
     let SandboxCase { plan, risks, facts, context, grants, .. } = case;
     let reason = if reads { why_not_confined(plan, context) } else { None };
@@ -155,9 +159,9 @@ fn ask_where_not_confined(case: &SandboxCase<'_>, reads: bool, privileged: bool,
     reason.is_some() && plan.occurrences.is_empty()
 }
 
-/// The confinement that the request wants, if it wants another one. A wider one asks.
+/// Applies the confinement that the request asks for, if it differs. A wider one needs approval.
 fn apply_requested_confinement(case: &SandboxCase<'_>, privileged: bool, assessment: &mut Assessment) {
-    // What the operator holds it to is not the asker's to widen.
+    // A request cannot widen the operator's limit.
     let requested = case.context.requested_confinement.map(|w| w.max(case.operators_limit()));
     let Some(requested) = requested.filter(|w| *w != assessment.sandbox.confinement && !privileged) else { return };
     if requested < assessment.sandbox.confinement {
@@ -166,8 +170,8 @@ fn apply_requested_confinement(case: &SandboxCase<'_>, privileged: bool, assessm
     assessment.sandbox = with_requested_confinement(std::mem::take(&mut assessment.sandbox), requested);
 }
 
-/// What asks for other rights runs unconfined, and what stands beside it would, too: then that asks as well, unless it only
-/// reads. Nobody has seen the two together.
+/// A privileged command runs without confinement, and so would the commands beside it. A grant or rule that covers
+/// those was not made for that combination, so the user is asked, except for read-only commands.
 fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
     for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
         if !occurrence.privileged && matches!(coverage, Coverage::Grant { .. } | Coverage::Rule(_)) {
@@ -179,7 +183,7 @@ fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
     }
 }
 
-/// Why what only reads cannot run unasked, and what would help.
+/// Why a read-only command cannot run without approval, and what would help.
 fn why_not_confined(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
     if context.requested_confinement.is_some_and(|requested| requested != Confinement::ReadOnly) {
         return Some(("it only reads, but shall not be held to that", "a person's answer"));
@@ -195,12 +199,12 @@ fn why_not_confined(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static
     None
 }
 
-/// What runs unasked: reading, and nothing else.
+/// The sandbox of a plan that only reads.
 fn read_only_sandbox() -> Sandbox {
     Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads)
 }
 
-/// What was granted was granted with its own sandbox: a request that wants a wider one asks a person.
+/// A grant or rule includes a sandbox; a request for a wider one needs approval.
 fn ask_for_wider(requested: Confinement, grants: &Grants, coverage: &mut [Coverage]) {
     for coverage in coverage {
         let narrow = match coverage {
@@ -215,18 +219,18 @@ fn ask_for_wider(requested: Confinement, grants: &Grants, coverage: &mut [Covera
     }
 }
 
-/// The sandbox with the confinement that the request names.
+/// Gives the sandbox the confinement that the request asks for.
 fn with_requested_confinement(sandbox: Sandbox, requested: Confinement) -> Sandbox {
     let why = SandboxReason::Requested;
     match requested > sandbox.confinement {
         true => Sandbox { confinement: requested, why, ..sandbox },
-        // Behind a shield there is nothing else to hold it.
+        // `shield` restricts neither paths nor the network.
         false if requested <= Confinement::Shield => Sandbox::plain(requested, Network::Open, why),
         false => Sandbox { confinement: requested, why, ..sandbox },
     }
 }
 
-/// What only reads, where nothing would hold it to that: a grant covers it, or a person is asked.
+/// For read-only commands that nothing would confine: a grant covers each, or the user is asked.
 fn cover_unconfined_reads(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
@@ -241,7 +245,7 @@ fn cover_unconfined_reads(
             coverage[n] = covering_grant(occurrence, &risks[n], facts, context, grants).unwrap_or_else(why);
         }
     }
-    // What only says something goes with what is granted, and asks where nothing is.
+    // Builtins run together with a granted command. Without one, they need approval too.
     if !coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             if let Coverage::SideEffect = coverage[n]
@@ -268,7 +272,7 @@ fn risk_notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
     .collect()
 }
 
-/// The risks of an occurrence, with what the world adds to them.
+/// The risks of an occurrence, including those that follow from the facts.
 fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Vec<(Risk, &'static str)> {
     let mut risks = occurrence.risks.clone();
     let mut add = |risk, reason| {
@@ -301,7 +305,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeConte
         if scope.write && [path, resolved].iter().any(|p| p.split('/').any(|part| part == ".git")) {
             add(Risk::WorkspaceCode, "changes what git runs later");
         }
-        // What nobody looked at is taken to be there, where the system keeps its own.
+        // Without a fact, a file in a system directory counts as existing.
         let found = facts.paths.get(&scope.walked);
         let exists = found.map_or(paths::is_system_place(path, "/"), |f| f.kind == PathTargetKind::File);
         let overwrites = occurrence.redirects.iter().any(|r| r.write && !r.append);
@@ -364,7 +368,7 @@ fn in_roots(path: &str, context: &JudgeContext<'_>) -> bool {
     context.roots.iter().any(|root| paths::inside(path, &paths::clean(root)))
 }
 
-/// What covers each occurrence.
+/// Decides what covers each occurrence.
 fn cover_occurrences(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
@@ -388,7 +392,7 @@ fn cover_occurrences(
             match prove_read_only(occurrence, risks, facts, context) {
                 Ok(coverage) => coverage,
                 Err(why) => match rule_verdict {
-                    // A rule for the house is none for strangers.
+                    // Rules that allow do not apply to the public audience.
                     RuleVerdict::Allow(name) if context.audience != Audience::Public => Coverage::Rule(name),
                     RuleVerdict::Allow(_) | RuleVerdict::Ask | RuleVerdict::NoRule => {
                         covering_grant(occurrence, risks, facts, context, grants).unwrap_or(why)
@@ -397,7 +401,8 @@ fn cover_occurrences(
             }
         })
         .collect();
-    // What runs beside something granted does not run confined: then it must be literal to count as read.
+    // A command beside a granted one is not confined to reading, so it counts as read-only only if all its words are
+    // literal.
     if all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             if matches!(all[n], Coverage::Phrase(_)) && !occurrence.literal {
@@ -411,7 +416,7 @@ fn cover_occurrences(
             }
         }
     }
-    // Going somewhere to run what is granted there asks nothing of its own.
+    // A `cd` into a directory where the rest is granted needs no approval of its own.
     let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.holds() || is_cd(o));
     if rest_is_covered && all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
@@ -447,7 +452,7 @@ fn covering_grant(
     Some(Coverage::Grant { id: covering.id?, label: Label::from_grant(covering).to_string() })
 }
 
-/// Whether an occurrence provably only reads, and only what may be read unasked; else why not.
+/// Proves that an occurrence only reads, and only paths that may be read without approval; otherwise says why not.
 fn prove_read_only(
     occurrence: &Occurrence,
     risks: &[(Risk, &'static str)],
@@ -459,7 +464,7 @@ fn prove_read_only(
             [one] => format!(" in {one}"),
             _ => String::new(),
         };
-        // A grant that names risks accepts those and no others.
+        // A grant that names risks accepts only those.
         let beyond = risks.iter().any(|(r, _)| *r != Risk::Write && !occurrence.base_risks.contains(r));
         let named: Vec<&str> = risks.iter().map(|(r, _)| r.as_str()).collect();
         let accepting = if beyond { format!(" that accepts {}", named.join(", ")) } else { String::new() };
@@ -488,7 +493,8 @@ fn prove_read_only(
             return Err(not_covered(why, grant()));
         }
     };
-    // A builtin sees only what bash itself goes by; behind another program it is a program too.
+    // Only the variables that bash itself uses affect a builtin. Behind a wrapper, the builtin's name means a
+    // program.
     let matters =
         |name: &str| covered != Coverage::SideEffect || occurrence.wrapped || crate::shell::is_bash_variable(name);
     if let Some(assignment) = occurrence.assignments.iter().find(|a| matters(&a.name)) {
@@ -523,7 +529,7 @@ fn prove_read_only(
     Ok(covered)
 }
 
-/// The path by which a scope leaves the roots.
+/// The path of a scope that is outside the roots.
 fn path_outside_roots(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Option<String> {
     if context.read_all && context.audience == Audience::Personal {
         return None;
@@ -550,7 +556,7 @@ fn path_outside_roots(scope: &PathScope, facts: &Facts, context: &JudgeContext<'
     None
 }
 
-/// Whether a grant could be made for an occurrence.
+/// Whether a grant can be saved for an occurrence.
 pub(crate) fn can_be_saved(occurrence: &Occurrence) -> bool {
     occurrence.opaque.is_none() && !occurrence.loose && matches!(occurrence.directory, Directory::Known(_))
 }

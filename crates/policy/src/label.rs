@@ -1,4 +1,4 @@
-//! How a grant is written for people, and read back: `<verb> in <dir>`, `<verb> anywhere`.
+//! The text form of a grant for people, and its parser: `<verb> in <dir>`, `<verb> anywhere`.
 
 use crate::paths;
 use countersign_model::{Grant, Text};
@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     pub verb: String,
-    /// None is anywhere.
+    /// None: anywhere.
     pub directory: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl FromStr for Label {
     type Err = LabelError;
 
     fn from_str(text: &str) -> Result<Self, LabelError> {
-        // A verb names no path, so the first one is the directory's, to its last character.
+        // A verb contains no path, so the first ` in /` starts the directory, which goes to the end of the text.
         let (verb, directory) = if let Some((verb, directory)) = text.split_once(" in /") {
             (verb, Some(paths::clean(&format!("/{directory}"))))
         } else if let Some(verb) = text.trim_end().strip_suffix(" anywhere") {

@@ -1,7 +1,8 @@
-//! `read(request) → plan`, then `judge(plan, facts, context, rules, grants) → assessment`. Pure and total: the caller
-//! supplies the facts, nothing here looks at the world.
+//! The gate. `read_request` turns a request into a `Plan`; `judge` turns the plan, the facts and the grants into an
+//! `Assessment`. Every function is pure and total: the caller supplies the facts, and nothing here reads files,
+//! processes or the environment.
 //!
-//! `shell` takes text apart, `interpret` says what each command is (by the tables), `judge` says what may happen.
+//! `shell` splits text into commands, `interpret` classifies each command by the tables, `judge` decides.
 
 mod deny;
 mod examples;
@@ -33,7 +34,7 @@ pub use tables::describe_verb;
 
 use countersign_model::{Assignment, FactQuery, Opaque, Plan, Request, Risk, Tool, Word, WordValue};
 
-/// The tables that this program judges by, as one digest.
+/// One digest of all tables that this program judges by.
 #[must_use]
 pub fn tables_digest() -> countersign_model::Digest {
     let texts: Vec<&[u8]> =
@@ -41,7 +42,7 @@ pub fn tables_digest() -> countersign_model::Digest {
     countersign_model::Digest::sha256(&texts)
 }
 
-/// What a text means depends on this.
+/// Context that the meaning of a text depends on.
 pub struct ParseContext<'a> {
     pub cwd: &'a str,
     pub home: &'a str,
@@ -49,7 +50,7 @@ pub struct ParseContext<'a> {
     pub environment: &'a dyn Fn(&str) -> bool,
 }
 
-/// The plan of a request. Reading never fails; what cannot be read is opaque.
+/// Reads a request into a plan. Reading never fails: text that cannot be analysed becomes an opaque occurrence.
 #[must_use]
 pub fn read_request(request: &Request, context: &ParseContext<'_>) -> Plan {
     if let Some(path) = request.args.path.as_deref().filter(|_| request.tool.is_builtin()) {
@@ -63,8 +64,7 @@ pub fn read_request(request: &Request, context: &ParseContext<'_>) -> Plan {
     plan
 }
 
-/// The plan of a file tool: what it does to its file is what a well-known program would, and it is judged as that, under
-/// its own name.
+/// Reads a file tool as the program that does the same to the file (`cat`, `tee`), under the tool's own name.
 fn read_file_tool(tool: Tool, path: &str, context: &ParseContext<'_>) -> Plan {
     let like = if tool == Tool::ReadFile { "cat" } else { "tee" };
     let mut plan = read_argv(&[like, "--", path].map(str::to_owned), context);
@@ -74,7 +74,7 @@ fn read_file_tool(tool: Tool, path: &str, context: &ParseContext<'_>) -> Plan {
     plan
 }
 
-/// Variables that the asker names are assignments that every command sees, as if they stood before it.
+/// Adds the variables of the request to every command, as if they were written before it.
 fn add_request_variables(plan: &mut Plan, request: &Request) {
     let named: Vec<Assignment> = request
         .args
@@ -85,7 +85,8 @@ fn add_request_variables(plan: &mut Plan, request: &Request) {
         .collect();
     let shell = request.args.argv.is_none();
     let one = |value: &String| WordValue::One(value.clone());
-    // A character set in which a backslash may be half of a character: named by the asker, or its own.
+    // In some character sets a backslash may be the second byte of a character. The request may name such a set, or
+    // the task may inherit it.
     let of_halves = request.args.env.iter().any(|(name, value)| !shell::keeps_characters(name, &one(value)))
         || request.args.inherit.iter().any(|(name, value)| shell::splits_characters(name, value));
     let mutates = shell && (of_halves || named.iter().any(|a| shell::mutates_bash(&a.name)));
@@ -103,7 +104,7 @@ fn add_request_variables(plan: &mut Plan, request: &Request) {
     }
 }
 
-/// The plan of shell text.
+/// Reads shell text into a plan.
 #[must_use]
 pub fn read_text(text: &str, context: &ParseContext<'_>) -> Plan {
     let mut builder = shell::PlanBuilder::new(context.home, context.environment);
@@ -111,7 +112,7 @@ pub fn read_text(text: &str, context: &ParseContext<'_>) -> Plan {
     finish_plan(builder, context)
 }
 
-/// The plan of an argv, which no shell sees.
+/// Reads an argv, which no shell expands, into a plan.
 #[must_use]
 pub fn read_argv(argv: &[String], context: &ParseContext<'_>) -> Plan {
     let mut builder = shell::PlanBuilder::new(context.home, context.environment);
@@ -126,7 +127,7 @@ fn finish_plan(builder: shell::PlanBuilder<'_>, context: &ParseContext<'_>) -> P
             interpret::interpret(occurrence, context.home);
         }
     }
-    // What another machine is told to do is done by whoever tells it.
+    // `ssh` causes the effects of the commands that it runs on the other machine.
     let remote_risks: Vec<_> =
         plan.occurrences.iter().filter(|o| o.remote).map(|o| (o.span.clone(), o.risks.clone())).collect();
     for (span, risks) in remote_risks {
@@ -143,7 +144,7 @@ fn finish_plan(builder: shell::PlanBuilder<'_>, context: &ParseContext<'_>) -> P
     plan
 }
 
-/// Names every path, glob, program and script that judging a plan asks about.
+/// Lists every path, glob, program and script whose facts `judge` needs.
 #[must_use]
 pub fn required_facts(plan: &Plan) -> FactQuery {
     let mut query = FactQuery::default();
@@ -177,7 +178,7 @@ pub fn required_facts(plan: &Plan) -> FactQuery {
     query
 }
 
-/// The directories that one command of a plan works in, resolved.
+/// The resolved directories that one command of a plan works in.
 #[must_use]
 pub fn occurrence_directories(
     occurrence: &countersign_model::Occurrence,
@@ -186,7 +187,7 @@ pub fn occurrence_directories(
     grant::working_directories(occurrence, facts)
 }
 
-/// Every directory that a plan works in, resolved.
+/// The resolved directories that the commands of a plan work in.
 #[must_use]
 pub fn plan_directories(plan: &Plan, facts: &countersign_model::Facts) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
@@ -198,21 +199,21 @@ pub fn plan_directories(plan: &Plan, facts: &countersign_model::Facts) -> Vec<St
     all
 }
 
-/// `.` and `..` and doubled slashes resolved, without looking.
+/// Resolves `.`, `..` and doubled slashes without reading the file system.
 #[must_use]
 pub fn clean_path(path: &str) -> String {
     paths::clean(path)
 }
 
-/// Whether a directory lies in one of the roots of a session.
+/// Whether a directory is inside one of the roots of a session.
 #[must_use]
 pub fn in_roots(directory: &str, roots: &[String]) -> bool {
     let directory = paths::clean(directory);
     roots.iter().any(|root| paths::inside(&directory, &paths::clean(root)))
 }
 
-/// Whether a directory may be a root: read unasked by whoever works there. `repository`: it holds `.git`, or the
-/// configuration names it.
+/// Whether a directory may be a root, which sessions read without approval. `repository`: the directory holds `.git`,
+/// or the configuration names it.
 #[must_use]
 pub fn can_be_root(directory: &str, home: &str, protected: &[String], repository: bool) -> bool {
     let components = directory.split('/').filter(|c| !c.is_empty()).count();

@@ -1,6 +1,7 @@
-//! What a card may offer: which answers could be saved, as what, and examples of how far each would go.
+//! The choices that a card offers: which answers can be saved, what each would save, and examples of what each
+//! covers.
 //!
-//! Everything here is narrower than or the same as what the card shows: the verb, its place, its very risks.
+//! An offered grant is never wider than what the card shows: the verb, its directory and its risks.
 
 use crate::{
     grant,
@@ -13,25 +14,25 @@ use countersign_model::{
     Assessment, Choice, Digest, Directory, Facts, Grants, Occurrence, Plan, Risk, Verdict, Word, WordValue,
 };
 
-/// A grant as a card would save it, still raw: the house takes secrets out of it, or does not save it.
+/// A grant as a card would save it, before redaction. The daemon redacts secrets from it, or does not save it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantProposal {
-    /// The command as it was asked, its words one after another.
+    /// The words of the command, joined by blanks.
     pub command: String,
     pub verb: String,
     pub directory: Option<String>,
     pub risks: Vec<Risk>,
     pub program: Option<String>,
-    /// The words behind the program, and the digest that a call is compared with.
+    /// The operands, and the digest that a later call is compared with.
     pub operands: Option<(Digest, Vec<String>)>,
     pub assignments: Option<Digest>,
     pub script: Option<Digest>,
 }
 
-/// Risks that a card accepts for the very operands that it shows.
+/// Risks that a grant accepts only for the operands that the card shows.
 const EXACT_RISKS: [Risk; 4] = [Risk::Destructive, Risk::Credential, Risk::HostModifying, Risk::Privileged];
 
-/// The answers that a card for this question may offer.
+/// The choices that the card for this approval offers.
 #[must_use]
 pub fn offered_choices(
     plan: &Plan,
@@ -51,7 +52,7 @@ pub fn offered_choices(
     choices
 }
 
-/// What an answer would save; none when it cannot be given.
+/// The grants that a choice would save; none if the choice is not available.
 #[must_use]
 pub fn grant_proposals(
     choice: Choice,
@@ -102,7 +103,7 @@ fn propose_grant(
     assessment: &Assessment,
     context: &JudgeContext<'_>,
 ) -> Option<GrantProposal> {
-    // A value that nobody knows cannot be compared with another.
+    // A value that is not known cannot be compared with a later one.
     let unknown = occurrence.assignments.iter().any(|a| !matches!(a.value, WordValue::One(_)));
     if !can_be_saved(occurrence) || unknown {
         return None;
@@ -112,11 +113,11 @@ fn propose_grant(
     risks.dedup();
     let privileged = risks.contains(&Risk::Privileged);
     let script = match script_path(occurrence) {
-        // A script whose content nobody could read cannot be bound to it.
+        // A grant cannot be bound to a script whose content is not known.
         Some(path) => Some(*facts.scripts.get(path)?),
         None => None,
     };
-    // An interpreter that is not told a script runs what its words say, and its verb says nothing about that.
+    // Without a script, an interpreter runs code from its arguments, which its verb does not describe.
     let bare = script.is_none() && crate::shell::runs_scripts(&occurrence.program);
     let grave = risks.iter().any(|r| EXACT_RISKS.contains(r));
     let operands = match bare || privileged || grave && !any_arguments {
@@ -139,7 +140,7 @@ fn propose_grant(
     })
 }
 
-/// The one directory that an occurrence works in, or that holds all that it works in.
+/// The directory that contains every directory an occurrence works in.
 fn card_directory(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
     let holds = |d: &&String| directories.iter().all(|other| paths::inside(other, d));
     if let Some(one) = directories.iter().find(holds) {
@@ -154,7 +155,7 @@ fn card_directory(occurrence: &Occurrence, directories: &[String]) -> Option<Str
     }
 }
 
-/// The places that a card names: one for each command that is asked about, each once.
+/// The directories that a card shows for the commands that need approval, without duplicates.
 #[must_use]
 pub fn card_directories(plan: &Plan, assessment: &Assessment) -> Vec<String> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
@@ -173,8 +174,8 @@ pub fn card_directories(plan: &Plan, assessment: &Assessment) -> Vec<String> {
     all
 }
 
-/// Whether something can be granted for a directory: not for nearly everything, not for a home, not for a folder that
-/// goes with its session.
+/// Whether a grant can be saved for a directory: not for `/` or a top-level directory, not for a home, not for the
+/// temporary folder of a session.
 #[must_use]
 pub fn can_be_granted(directory: &str, context: &JudgeContext<'_>) -> bool {
     let components = directory.split('/').filter(|c| !c.is_empty()).count();
@@ -183,26 +184,25 @@ pub fn can_be_granted(directory: &str, context: &JudgeContext<'_>) -> bool {
         && context.session_folder.as_ref().is_none_or(|folder| !paths::inside(directory, folder))
 }
 
-/// The file whose content is what runs: a program given by its path, or what an interpreter is told to run.
+/// The file whose content runs: a program given by its path, or the script of an interpreter.
 pub(crate) fn script_path(occurrence: &Occurrence) -> Option<&str> {
     let by_path = occurrence.words.first().and_then(Word::text).is_some_and(|name| name.contains('/'));
     let runs = occurrence.base_risks.contains(&Risk::WorkspaceCode);
-    // Options before it may name other code.
+    // An option before the script may name other code.
     let first = || occurrence.words.get(1).and_then(Word::text).is_some_and(|word| !word.starts_with(['-', '+']));
     let is_script = by_path || crate::shell::runs_scripts(&occurrence.program) && first();
     let scope = occurrence.scopes.first()?;
     (runs && !scope.pattern && is_script).then_some(scope.walked.as_str())
 }
 
-/// What would and what would not be covered, as commands and where they run. Every example was judged with these
-/// grants alone.
+/// Commands that a grant would and would not cover, with their directories. Each was judged with this grant alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CoverageExamples {
     pub covered: Vec<(String, String)>,
     pub not_covered: Vec<(String, String)>,
 }
 
-/// Why nothing about a question can be saved, when that is so.
+/// Why no answer to this approval can be saved, if so.
 #[must_use]
 pub fn unsavable_reason(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return None };
@@ -220,7 +220,7 @@ pub fn unsavable_reason(plan: &Plan, assessment: &Assessment) -> Option<&'static
     })
 }
 
-/// How many examples of each kind there are at most.
+/// The largest number of examples of each kind.
 const MAX_EXAMPLES: usize = 3;
 
 /// Examples for a proposal that has become a grant.
@@ -242,7 +242,7 @@ pub fn coverage_examples(
     let verb = &proposal.verb;
     let mut tried: Vec<(String, String)> = Vec::new();
     let mut examples = CoverageExamples::default();
-    // Worse forms of the same verb first: those are what a person must know about.
+    // Riskier forms of the verb come first: the user must know about those.
     let known = tables::risk_examples(verb);
     let at = |command: &str, cwd: &str| (command.to_owned(), cwd.to_owned());
     let mut all: Vec<(String, String)> = known.iter().map(|c| at(c, here)).collect();
@@ -250,7 +250,7 @@ pub fn coverage_examples(
     if plain && proposal.command.starts_with(|c: char| c.is_alphanumeric() || "./".contains(c)) {
         all.push(at(&format!("{} other-argument", proposal.command), here));
     }
-    // The verb of a script is the interpreter, or its own path: by itself that says nothing.
+    // The verb of a script is the interpreter or a path, which is no example without its arguments.
     if proposal.script.is_none() {
         all.push(at(verb, here));
         all.push(at(verb, &below));
@@ -268,7 +268,7 @@ pub fn coverage_examples(
         if !plan.occurrences.iter().any(|o| o.verb == *verb && !o.shadow) {
             continue;
         }
-        // The world as it was looked at, for what stands in the same place; elsewhere nothing is known.
+        // The prepared facts describe only the directory of the request; elsewhere nothing is known.
         let mut facts = Facts::none(&cwd);
         if cwd == place {
             facts.paths.clone_from(&prepared.paths);
@@ -278,7 +278,7 @@ pub fn coverage_examples(
         let assessment = judge(&plan, &facts, context, rules, grants);
         let list = match assessment.verdict {
             Verdict::Allow { .. } if !assessment.grants().is_empty() => &mut examples.covered,
-            // It runs for another reason.
+            // A read-only proof allows it, not the grant.
             Verdict::Allow { .. } => continue,
             Verdict::Ask { .. } | Verdict::Deny(_) => &mut examples.not_covered,
         };
@@ -289,7 +289,7 @@ pub fn coverage_examples(
     examples
 }
 
-/// The verb of a text that is nothing but a verb; else what it reads as.
+/// Parses a text that must be a verb and nothing else.
 pub fn parse_verb(text: &str) -> Result<String, String> {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.starts_with('/') && !words.contains(' ') {

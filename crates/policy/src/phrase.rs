@@ -1,5 +1,5 @@
-//! Whether an occurrence is one of the reviewed read-only phrases: every option by its grammar, every operand by its
-//! role, programs in other languages by parsing them.
+//! Matches an occurrence against the reviewed read-only phrases: every option by its grammar, every operand by its
+//! role, embedded programs (awk, sed, jq) by parsing them.
 
 mod checks;
 mod find;
@@ -15,10 +15,10 @@ use crate::{
 };
 use countersign_model::{Opaque, ReadOnlyProof, Word, WordValue};
 
-/// What a phrase says about an occurrence.
+/// The result of matching an occurrence against a phrase.
 pub(crate) struct PhraseMatch {
     pub(crate) reading: ReadOnlyProof,
-    /// Set when the words hold code.
+    /// Set when the words contain code.
     pub(crate) opaque: Option<Opaque>,
     pub(crate) recursive: bool,
 }
@@ -27,7 +27,7 @@ fn not_read_only(why: impl Into<String>) -> PhraseMatch {
     PhraseMatch { reading: ReadOnlyProof::Not(why.into()), opaque: None, recursive: false }
 }
 
-/// Tells the words behind the verb by the phrase's grammar, and notes every path among them.
+/// Matches the words behind the verb against the grammar of a phrase, and adds every path among them to `scopes`.
 pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     if phrase.special == Some("find") {
         return find::match_find(phrase, words, scopes);
@@ -41,7 +41,7 @@ pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut
     let words = words.get(phrase.when.len()..).unwrap_or_default();
     let dashed = (phrase.special == Some("tar")).then(|| dash_tar_options(words)).flatten();
     let words = dashed.as_deref().unwrap_or(words);
-    // Where words are only text, one that nobody knows is as good as any.
+    // Where words are only text, an unknown word counts as any text.
     let known: Vec<Word>;
     let words = if phrase.any_words && words.iter().any(|w| w.texts().is_none()) {
         let plain = |w: &Word| if w.texts().is_none() { Word::literal("text") } else { w.clone() };
@@ -79,7 +79,7 @@ pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut
         }
     }
     let mut named = false;
-    // What is searched and not gone through is a file.
+    // An operand of a search that is not recursive is a file.
     let searches = !matched.recursive && matches!(phrase.name, "grep" | "egrep" | "fgrep");
     for (word, role) in &parsed.operands {
         let role = if searches && *role == OperandRole::Path { OperandRole::File } else { *role };
@@ -88,7 +88,7 @@ pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut
     if (phrase.here || matched.recursive) && !named {
         scopes.add_working_directory(matched.recursive);
     }
-    // What a script does counts also where an option has already decided that this is no mere reading.
+    // The effects of a script count even if an option already makes the command more than a read.
     misfit =
         misfit.or_else(|| odd_word_misfit(phrase, words)).or_else(|| split_name_misfit(phrase, words, parsed.rest));
     if misfit.is_none() || matches!(phrase.special, Some("sed" | "awk")) {
@@ -101,10 +101,11 @@ pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut
     matched
 }
 
-/// A list of names that is split at blanks may make an option of half a name: only what has no harmful option takes one
-/// there. `rest`: where options end for what takes them only in front.
+/// A list of file names that is split at blanks may turn half a name into an option. Only commands without a harmful
+/// option take such a list in an option position. `rest`: where the options end, for commands that take them only in
+/// front.
 fn split_name_misfit(phrase: &Phrase, words: &[Word], rest: usize) -> Option<String> {
-    // Of the rest, sed alone is an everyday reader of lists: what it would write then, the kernel refuses.
+    // sed commonly reads such lists. If half a name made it write, the kernel would refuse that.
     if phrase.harmless || phrase.any_words || phrase.special == Some("sed") {
         return None;
     }
@@ -113,7 +114,7 @@ fn split_name_misfit(phrase: &Phrase, words: &[Word], rest: usize) -> Option<Str
     options.any(Word::is_listed).then(|| "a name with a blank in it may become an option".to_owned())
 }
 
-/// Every text that the words can be; none when one of them is known only when it runs.
+/// Every text that the words can be; none if a word is known only at run time.
 fn all_texts<'w>(words: impl Iterator<Item = &'w Word>) -> Option<Vec<&'w str>> {
     let mut all = Vec::new();
     for word in words {
@@ -126,10 +127,10 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Words that a program takes apart in a way of its own, wherever they stand.
+/// Words that a program splits in its own way, in any position.
 fn odd_word_misfit(phrase: &Phrase, words: &[Word]) -> Option<String> {
     match phrase.special? {
-        // An option takes its value from the next word, and the letters behind it are options still.
+        // `tree` takes the value from the next word; letters behind the option are more options.
         "tree" => {
             let odd = |text: &str| {
                 let letters = text.strip_prefix('-').filter(|l| !l.starts_with('-')).unwrap_or_default();
@@ -142,7 +143,7 @@ fn odd_word_misfit(phrase: &Phrase, words: &[Word]) -> Option<String> {
             let any = words.iter().filter_map(Word::texts).flatten().any(|t| odd(t));
             any.then(|| "letters behind an option that takes a value".to_owned())
         }
-        // `@file` stands for the words in that file, also in the place of a value.
+        // binutils read `@file` as the words in that file, also in the position of a value.
         "binutils" => {
             let list = words.iter().any(|w| match &w.value {
                 WordValue::One(text) => text.starts_with('@'),
@@ -152,7 +153,7 @@ fn odd_word_misfit(phrase: &Phrase, words: &[Word]) -> Option<String> {
             });
             list.then(|| "may take its words from a file".to_owned())
         }
-        // `-i` also takes the word behind it, and looks up the host in it.
+        // `-i` also takes the next word, and looks up the host in it.
         "lsof" => {
             let host = all_texts(words.iter()).is_none_or(|all| all.iter().any(|t| t.contains('@')));
             host.then(|| "may look up a host".to_owned())
@@ -161,12 +162,12 @@ fn odd_word_misfit(phrase: &Phrase, words: &[Word]) -> Option<String> {
     }
 }
 
-/// Values with which git runs a program that its configuration names: formats and orders that have signatures checked,
-/// formats that the configuration itself names, merges that are made again.
+/// Values with which git runs a configured program: formats and sort keys that check signatures, formats that the
+/// configuration defines, and merges that are redone.
 fn git_value_misfit(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
     const FORMATS: &[&str] =
         &["oneline", "short", "medium", "full", "fuller", "reference", "email", "mboxrd", "raw", ""];
-    // These print what is no placeholder as it stands.
+    // These commands print text without a placeholder unchanged.
     let verbatim =
         matches!(phrase.name, "git branch" | "git tag" | "git for-each-ref" | "git ls-files" | "git ls-tree");
     let checks = |text: &str| {
@@ -192,7 +193,7 @@ fn git_value_misfit(phrase: &Phrase, option: &str, value: &Word) -> Option<Strin
     }
 }
 
-/// Checks that no grammar of options can make.
+/// Checks that the option grammar cannot express; returns why the command is not read-only.
 fn special_misfit(
     phrase: &Phrase,
     parsed: &ParsedOptions<'_>,
@@ -243,7 +244,7 @@ fn special_misfit(
             Some("a subcommand".to_owned())
         }
         "yq" => {
-            // An expression that is the name of a file is read as that file.
+            // If the expression is the name of a file, yq reads that file.
             let mut misfit = None;
             if let Some((word, _)) = parsed.operands.first() {
                 scopes.add_word(word, OperandRole::File, false, &mut misfit);
@@ -259,8 +260,8 @@ fn special_misfit(
     }
 }
 
-/// The programs in other languages among the words: in options, else as the first operand. None stands for one that is not
-/// known.
+/// Analyses the programs among the words: those in options, otherwise the first operand. None stands for a program
+/// that is not known.
 fn embedded_programs(
     phrase: &Phrase,
     parsed: &ParsedOptions<'_>,
@@ -274,8 +275,8 @@ fn embedded_programs(
     texts.flat_map(|all| all.map_or(vec![None], |all| all.iter().map(|t| Some(reads(t))).collect())).collect()
 }
 
-/// `git config`: what it reads by name, and nothing that shows values which nobody has named. Its options end at its
-/// first operand.
+/// `git config` reads settings by name. Anything that shows values that the command does not name is refused. The
+/// options end at the first operand.
 fn git_config_misfit(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>) -> Option<String> {
     const NEW: &[&str] = &["--show-origin", "--show-scope", "--local", "--global", "--system", "--worktree", "--all"];
     let secret = |t: &&str| {
@@ -295,7 +296,7 @@ fn git_config_misfit(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>)
         return Some("only reading settings, and not secrets".to_owned());
     }
     let lists = parsed.has(&["-l", "--list", "--get-regexp"]);
-    // `get` and `list` are the newer spelling.
+    // `get` and `list` are the newer forms.
     let newer = one_by_one && matches!(all.first(), Some(&"list"));
     if lists || newer {
         let sections = ["alias", "user", "branch", "core", "init", "color", "diff", "merge", "pull", "push"];
@@ -315,7 +316,7 @@ fn git_config_misfit(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>)
     let key = |t: &&str| t.contains('.') && !t.starts_with('-');
     let gets = match &all[..] {
         ["get", options @ .., name] if one_by_one => options.iter().all(|o| NEW.contains(o)) && key(name),
-        // One name alone asks for its value.
+        // A single name prints its value.
         _ if parsed.has(&["--get", "--get-all"]) => texts.first().is_some_and(|t| t.iter().all(|t| key(&t.as_str()))),
         _ => texts.len() == 1 && all.iter().all(key),
     };
@@ -326,7 +327,7 @@ fn sorts_only(parsed: &ParsedOptions<'_>) -> bool {
     parsed.options.iter().all(|(o, _, _)| matches!(o.as_str(), "--sort" | "-n"))
 }
 
-/// What programs in other languages do to a reading.
+/// Applies the effects of embedded programs to a match; returns why the command is not read-only.
 fn apply_program_effects(
     all: Vec<Option<ProgramEffects>>,
     matched: &mut PhraseMatch,
@@ -357,7 +358,7 @@ fn apply_program_effects(
     misfit
 }
 
-/// `tar tzf a`: options without their dash, the archive behind all of them.
+/// `tar tzf a`: the options have no dash, and the archive follows all of them.
 fn dash_tar_options(words: &[Word]) -> Option<Vec<Word>> {
     let (first, rest) = words.split_first()?;
     let letters = first.text()?;
@@ -377,7 +378,7 @@ fn dash_tar_options(words: &[Word]) -> Option<Vec<Word>> {
     Some(out)
 }
 
-/// `xxd` takes its options one by one, never in clusters, and a second operand is what it writes.
+/// `xxd` takes its options one by one, never in clusters, and writes to a second operand.
 fn match_xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     const FLAGS: &[&str] = &["-a", "-b", "-C", "-e", "-E", "-i", "-p", "-ps", "-plain", "-u", "-d", "-h", "-v"];
     const VALUES: &[&str] = &["-c", "-cols", "-g", "-l", "-len", "-n", "-o", "-s", "-seek", "-R"];
@@ -389,7 +390,7 @@ fn match_xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector
         let attached = VALUES
             .iter()
             .any(|v| text.strip_prefix(v).is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit())));
-        // Behind the file it has read, a word is the file that it writes, whatever it looks like.
+        // After the input file, every further word is the output file, whatever it looks like.
         if operands == 0 && (FLAGS.contains(&text) || attached) {
             continue;
         }
@@ -431,7 +432,7 @@ const UNARY_TEXT: &[&str] = &["-n", "-z", "-t", "-o"];
 const BINARY: &[&str] =
     &["=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef", "=~"];
 
-/// The operands of `test`; none when its form is not plain.
+/// The operands of `test`, and whether each is a file; none if the form is not a plain one.
 fn test_operands(words: &[Word]) -> Option<Vec<(&Word, bool)>> {
     let mut words = &words[1..];
     if let Some((last, rest)) = words.split_last()
@@ -440,7 +441,7 @@ fn test_operands(words: &[Word]) -> Option<Vec<(&Word, bool)>> {
         words = rest;
     }
     let mut out = Vec::new();
-    // `a -a b -o c`, each part with its operators written out.
+    // Splits `a -a b -o c` into its parts.
     for part in words.split(|w| matches!(w.text(), Some("-a" | "-o" | "&&" | "||"))) {
         let mut part = part;
         while part.len() > 1 && part[0].text() == Some("!") {
@@ -474,12 +475,12 @@ fn test_operands(words: &[Word]) -> Option<Vec<(&Word, bool)>> {
     Some(out)
 }
 
-/// Whether `test` may evaluate its operands (`-v`, `-R`), or become a test that does.
+/// Whether `test` may evaluate its operands (`-v`, `-R`), or may become a test that does.
 pub(crate) fn test_evaluates(words: &[Word]) -> bool {
     test_operands(words).is_none()
 }
 
-/// `test` and `[`: nothing happens, but a file's existence is told.
+/// Matches `test` and `[`, which only tell whether files exist.
 pub(crate) fn match_test(words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let Some(parts) = test_operands(words) else { return not_read_only("a test that is not plain to read") };
     let mut misfit = None;

@@ -1,29 +1,29 @@
-//! The operator's rules: lasting answers, each with examples that it must and must not match.
+//! The operator's rules: permanent answers, each with examples that it must and must not match.
 
 use crate::{grant, judge::JudgeContext, paths};
 use countersign_model::{
     Confinement, Directory, Facts, Occurrence, Plan, Refusal, RefusalCode, Risk, Rule, VerdictKind, Word,
 };
 
-/// Rules that have been checked against their own examples.
+/// Rules that passed the check against their own examples.
 #[derive(Debug, Clone, Default)]
 pub struct CheckedRules {
     rules: Vec<Rule>,
     hard_denies: Vec<Rule>,
 }
 
-/// What is wrong with a rule.
+/// A fault in a rule of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rule `{name}`: {message}")]
 pub struct RuleFault {
     pub name: String,
     pub message: String,
-    /// Which of `[[rules]]`, or of `[[hard_deny]]`.
+    /// The index in `[[rules]]`, or in `[[hard_deny]]` if `hard` is set.
     pub index: usize,
     pub hard: bool,
 }
 
-/// What the rules say about an occurrence.
+/// What the rules decide for an occurrence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuleVerdict {
     NoRule,
@@ -32,7 +32,7 @@ pub(crate) enum RuleVerdict {
 }
 
 impl CheckedRules {
-    /// Checks rules and additions to the hard denies, by their examples.
+    /// Checks the rules and the additional hard denies against their examples.
     pub fn new(rules: Vec<Rule>, denies: Vec<Rule>) -> Result<Self, RuleFault> {
         for (hard, list) in [(false, &rules), (true, &denies)] {
             for (index, rule) in list.iter().enumerate() {
@@ -47,7 +47,7 @@ impl CheckedRules {
         self.hard_denies.iter().map(|r| (r, true)).chain(self.rules.iter().map(|r| (r, false)))
     }
 
-    /// The first occurrence that a rule refuses.
+    /// The first occurrence that a rule denies.
     pub(crate) fn find_denial(
         &self,
         plan: &Plan,
@@ -68,7 +68,7 @@ impl CheckedRules {
         None
     }
 
-    /// What the rules that speak of an occurrence want it held to.
+    /// The confinement that the rules for an occurrence require.
     pub(crate) fn required_confinement(
         &self,
         occurrence: &Occurrence,
@@ -79,8 +79,8 @@ impl CheckedRules {
         self.rules.iter().filter(speaks).map(|r| r.confinement).max().unwrap_or_default()
     }
 
-    /// Directories that nothing may touch, whatever the command: what deny rules say of places alone. The sandbox keeps them,
-    /// too, for commands that nobody saw.
+    /// Directories that deny rules protect from every command. The sandbox enforces them too, for commands that the
+    /// gate cannot see.
     pub fn denied_directories(&self) -> impl Iterator<Item = String> + '_ {
         let of_places =
             |r: &&Rule| r.answer == VerdictKind::Deny && r.verb.is_empty() && r.with.is_empty() && r.risks.is_none();
@@ -113,7 +113,7 @@ fn verb_matches(rule: &Rule, occurrence: &Occurrence) -> bool {
     rule.verb.is_empty()
         || rule.verb.iter().any(|v| {
             let rest = occurrence.verb.strip_prefix(v.as_str()).or_else(|| {
-                // A program by its path is still that program to a rule that refuses it.
+                // A deny rule for a program also matches the program by its path.
                 let by_name = paths::base(&occurrence.verb);
                 (occurrence.verb.starts_with('/') && by_name == v).then_some("")
             });
@@ -130,7 +130,7 @@ fn words_match(rule: &Rule, occurrence: &Occurrence) -> bool {
         })
 }
 
-/// For deny and ask: anything of it is enough.
+/// Match for deny and ask rules: any part of the occurrence is enough.
 fn rule_concerns(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
     let inside = |directory: &str| {
         let runs = match &occurrence.directory {
@@ -148,7 +148,7 @@ fn rule_concerns(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static 
         && rule.risks.as_ref().is_none_or(|expected| risks.iter().any(|(r, _)| expected.contains(r)))
 }
 
-/// For allow: as a grant would cover it.
+/// Match for allow rules: the rule must cover the occurrence as a grant would.
 fn rule_covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
     if !verb_matches(rule, occurrence) || !words_match(rule, occurrence) || occurrence.verb.starts_with('/') {
         return false;

@@ -1,7 +1,8 @@
-//! The sandbox of a plan that is let run: the narrowest that what was accepted needs.
+//! Chooses the sandbox of a plan that may run: the narrowest that the accepted risks need.
 //!
-//! A person, a grant or a rule accepts the risks of the commands that they see. A command that nobody saw gets no more than
-//! those risks need: the workspace for what writes, the network only where `network` was accepted, the paths that were named.
+//! A user, a grant or a rule accepts the risks of the commands that the plan shows. Commands that those start are not
+//! shown, and get no more than these risks need: the workspace for writing, the network only if `network` was
+//! accepted, and the named paths.
 
 use crate::{judge::JudgeContext, paths, rules::CheckedRules, tables};
 use countersign_model::{
@@ -9,13 +10,13 @@ use countersign_model::{
     PathScope, PathTargetKind, Plan, ReadOnlyProof, Risk, Sandbox, SandboxReason, places,
 };
 
-/// More paths than this are not named one by one.
+/// A sandbox names at most this many paths of each kind.
 const MAX_NAMED_PATHS: usize = 32;
 
-/// Everything that a sandbox is chosen by.
+/// The input for choosing a sandbox.
 pub(crate) struct SandboxCase<'a> {
     pub(crate) plan: &'a Plan,
-    /// The risks of each occurrence, with what the world adds to them.
+    /// The risks of each occurrence, including those that follow from the facts.
     pub(crate) risks: &'a [Vec<(Risk, &'static str)>],
     pub(crate) facts: &'a Facts,
     pub(crate) context: &'a JudgeContext<'a>,
@@ -24,14 +25,14 @@ pub(crate) struct SandboxCase<'a> {
 }
 
 impl SandboxCase<'_> {
-    /// What the plan gets if it is let run as it was asked about: by its risks, then by grants, rules and the operator.
+    /// The sandbox of the plan once it is accepted: by its risks, then by grants, rules and the operator.
     pub(crate) fn accepted_sandbox(&self, coverage: &[Coverage]) -> Sandbox {
         let context = self.context;
         if self.risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged) {
-            // Other rights cannot be gained behind a shield: a person who allows this allows all of it.
+            // Other rights cannot be gained under `shield`, so an approved privileged plan runs without confinement.
             return Sandbox::plain(Confinement::None, Network::Open, SandboxReason::Accepted(Risk::Privileged));
         }
-        // The supervisor reads or writes the one file by itself: no process runs.
+        // A file tool runs no process: the shim itself reads or writes the one file.
         if context.tool.is_builtin() {
             return Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Writes);
         }
@@ -59,7 +60,8 @@ impl SandboxCase<'_> {
             GrantedSandbox::Shield => widen(&mut sandbox, SandboxReason::Operator),
             GrantedSandbox::Narrow | GrantedSandbox::Workspace => {}
         }
-        // A kernel that cannot confine: a person, a grant or a rule lets it run all the same, and is told so.
+        // On a kernel that cannot confine, an accepted plan still runs, and the sandbox gives the kernel as the
+        // reason.
         if !context.kernel.holds(sandbox.confinement) {
             sandbox = Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Kernel);
         } else if sandbox.confinement == Confinement::ReadOnly
@@ -84,7 +86,7 @@ impl SandboxCase<'_> {
         if context.network_limit == Network::None || context.requested_network == Some(Network::None) {
             sandbox.network = Network::None;
         }
-        // Behind a shield there is nothing that would hold it.
+        // `shield` does not restrict the network.
         if sandbox.confinement <= Confinement::Shield {
             sandbox.network = Network::Open;
         }
@@ -104,7 +106,7 @@ impl SandboxCase<'_> {
         self.rules.required_confinement(&self.plan.occurrences[n], &self.risks[n], self.facts)
     }
 
-    /// What the risks of the plan need, and nothing else.
+    /// The sandbox that the risks of the plan need, and nothing more.
     fn needed_sandbox(&self, coverage: &[Coverage]) -> Sandbox {
         let mut need = SandboxNeed {
             case: self,
@@ -119,7 +121,8 @@ impl SandboxCase<'_> {
             need.user_asked = matches!(coverage[n], Coverage::None { .. });
             need.add_occurrence(n, occurrence, login);
             need.sandbox.network = match &coverage[n] {
-                // What a grant or a rule accepts counts, also where the table does not know that the program needs it.
+                // A grant or rule that accepts the network opens it, even if the table does not list the program as
+                // needing it.
                 Coverage::Grant { id, .. }
                     if self.grants.get(*id).is_some_and(|g| accepts_network(g.risks.as_deref())) =>
                 {
@@ -139,14 +142,14 @@ impl SandboxCase<'_> {
             paths.sort_unstable();
             paths.dedup();
         }
-        // Whatever is beyond that is not given.
+        // Further paths are not opened.
         for paths in [&mut sandbox.reads, &mut sandbox.writes, &mut sandbox.keys] {
             paths.truncate(MAX_NAMED_PATHS);
         }
         sandbox
     }
 
-    /// Whether a known tool gets what it signs in with: only where nothing else but reading stands beside it.
+    /// Whether a known tool gets its login: only if every other command of the plan only reads.
     fn may_log_in(&self, coverage: &[Coverage]) -> bool {
         let mut acting = self
             .plan
@@ -155,13 +158,13 @@ impl SandboxCase<'_> {
             .zip(coverage)
             .filter(|(o, c)| !matches!(c, Coverage::SideEffect | Coverage::Phrase(_)) && !o.remote);
         let Some((first, _)) = acting.clone().next() else { return false };
-        // Something opaque could be any program, and a program of the workspace can call itself anything.
+        // An opaque command may run any program, and a program of the workspace may have any name.
         let plain = |o: &Occurrence| o.opaque.is_none() && self.is_named_program(o);
         acting.clone().any(|(o, _)| tables::find_login(o).is_some())
             && acting.all(|(o, _)| o.program == first.program && plain(o))
     }
 
-    /// The program is the one that its name says.
+    /// Whether the program is the one that its name suggests.
     fn is_named_program(&self, occurrence: &Occurrence) -> bool {
         !occurrence.verb.starts_with('/')
             && crate::grant::shadowing_program(occurrence, self.facts, self.context).is_none()
@@ -172,12 +175,12 @@ fn accepts_network(risks: Option<&[Risk]>) -> bool {
     risks.is_some_and(|risks| risks.contains(&Risk::Network))
 }
 
-/// A sandbox that grows as occurrences need more.
+/// A sandbox that widens as occurrences need more.
 struct SandboxNeed<'a> {
     case: &'a SandboxCase<'a>,
     sandbox: Sandbox,
-    /// A person is asked about this occurrence, and sees what sandbox it would get. What a grant or a rule covers was not
-    /// shown: a path that it names does not open the sandbox.
+    /// The user is asked about this occurrence and sees its sandbox. A grant or a rule did not show it, so a path
+    /// that the call names does not open the sandbox.
     user_asked: bool,
 }
 
@@ -207,7 +210,7 @@ impl SandboxNeed<'_> {
                 Risk::Credential if of_verb && !(login && tables::find_login(occurrence).is_some()) => {
                     self.widen(Confinement::Shield, SandboxReason::Accepted(*risk));
                 }
-                // It speaks with the daemon over its socket.
+                // `csn` connects to the daemon over a unix socket.
                 Risk::OfSelf => {
                     self.widen(Confinement::Workspace, SandboxReason::Writes);
                     self.sandbox.unix_sockets = true;
@@ -263,7 +266,7 @@ impl SandboxNeed<'_> {
         if self.in_roots(&resolved) {
             return;
         }
-        // A directory that a command works in, and not only reads: `git -C`, `make -C`, `npm --prefix`.
+        // Directories that a command works in, and does not only read: `git -C`, `make -C`, `npm --prefix`.
         let works_there = !reads && scope.kind == PathKind::Directory;
         match (scope.write, kind) {
             (false, _) if works_there => self.add_writable_directory(resolved),
@@ -292,7 +295,8 @@ impl SandboxNeed<'_> {
         }
     }
 
-    /// Whether a rule for all of a directory gives no more than what was named: a rule holds for everything below.
+    /// Whether a directory may be opened for writing: a kernel rule opens everything below it, which must not be more
+    /// than what was named.
     fn may_be_writable(&self, directory: &str) -> bool {
         let context = self.case.context;
         let temporary = ["/tmp", "/var/tmp"].iter().any(|t| paths::inside(directory, t));
@@ -305,7 +309,7 @@ impl SandboxNeed<'_> {
             && !context.roots.iter().any(|root| root != directory && paths::inside(root, directory))
     }
 
-    /// What its tools sign in with: files of the home, and local sockets.
+    /// Adds what the tools of the plan log in with: files of the home, and unix sockets.
     fn add_logins(&mut self) {
         let case = self.case;
         for login in case.plan.occurrences.iter().filter_map(tables::find_login) {

@@ -1,5 +1,5 @@
-//! The paths that an occurrence names: by the roles of its words where a grammar knows them, by their looks where
-//! none does.
+//! Collects the paths that an occurrence names: by the role of each word where a grammar knows it, otherwise by the
+//! shape of the word.
 
 use crate::{
     paths,
@@ -7,13 +7,13 @@ use crate::{
 };
 use countersign_model::{Directory, PathKind, PathScope, Word, WordValue};
 
-/// Collects the paths that an occurrence names.
+/// The paths that an occurrence names.
 pub(crate) struct PathCollector<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) home: &'a str,
     pub(crate) list: Vec<PathScope>,
     pub(crate) loose: bool,
-    /// An unknown word that leads to a secret, or a search for one.
+    /// The command searches for secrets by name, or a word that is not completely known leads to one.
     pub(crate) seeks_credentials: bool,
 }
 
@@ -22,7 +22,7 @@ impl<'a> PathCollector<'a> {
         Self { directory, home, list: Vec::new(), loose: false, seeks_credentials: false }
     }
 
-    /// The working directory itself.
+    /// Adds the working directory.
     pub(crate) fn add_working_directory(&mut self, recursive: bool) {
         match self.directory {
             Directory::Known(all) => {
@@ -34,12 +34,12 @@ impl<'a> PathCollector<'a> {
         }
     }
 
-    /// A pattern of names whose files are searched or read.
+    /// Notes a name pattern whose files are searched or read.
     pub(crate) fn note_name_pattern(&mut self, glob: &str) {
         self.seeks_credentials |= paths::glob_aims_at_credentials(glob, self.home);
     }
 
-    /// The value of an option that chooses files by their names, where it is known.
+    /// Notes the value of an option that selects files by name.
     pub(crate) fn note_name_value(&mut self, word: &Word, misfit: &mut Option<String>) {
         match &word.value {
             WordValue::One(text) => self.note_selection(text),
@@ -52,7 +52,7 @@ impl<'a> PathCollector<'a> {
         }
     }
 
-    /// A regular expression of names whose files are searched or read.
+    /// Notes a regular expression of names whose files are searched or read.
     pub(crate) fn note_name_regex(&mut self, word: &Word, misfit: &mut Option<String>) {
         match word.texts() {
             Some(texts) => texts.iter().for_each(|text| self.note_name_pattern(&regex_to_glob(text))),
@@ -62,7 +62,7 @@ impl<'a> PathCollector<'a> {
         }
     }
 
-    /// `!x` leaves out, and what is left out is not read.
+    /// `!x` excludes files, and excluded files are not read.
     fn note_selection(&mut self, text: &str) {
         if !text.starts_with('!') {
             self.note_name_pattern(text);
@@ -88,7 +88,7 @@ impl<'a> PathCollector<'a> {
         }
     }
 
-    /// Notes a word by its role; whether it named a path.
+    /// Adds a word by its role; returns whether the word names a path.
     pub(crate) fn add_word(
         &mut self,
         word: &Word,
@@ -109,7 +109,7 @@ impl<'a> PathCollector<'a> {
             OperandRole::GitPath => return self.add_git_argument(word, true, PathKind::Any, recursive, misfit),
             OperandRole::GitName => return self.add_git_argument(word, false, PathKind::Name, recursive, misfit),
             OperandRole::AssignmentOrFile => {
-                // What one program takes for an assignment and another for a file's name is a file's name.
+                // If one implementation takes the word for an assignment and another for a file, it counts as a file.
                 let assigns = |t: &str| {
                     t.split_once('=').is_some_and(|(n, value)| {
                         n.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -154,10 +154,10 @@ impl<'a> PathCollector<'a> {
             }
             WordValue::Unknown => {
                 match &word.hint {
-                    // The other end is a command that was read on its own.
+                    // A process substitution: its command is an occurrence of its own.
                     Some(hint) if hint.starts_with("/dev/fd") => {}
                     hint => {
-                        // Where it probably leads: enough to refuse it, never to let it through.
+                        // The likely path is enough to refuse the command, never enough to allow it.
                         if let Some(hint) = hint.as_ref().filter(|h| h.starts_with('/')) {
                             self.add_scope(hint, hint, write, kind, false, recursive);
                         }
@@ -178,7 +178,7 @@ impl<'a> PathCollector<'a> {
         recursive: bool,
         misfit: &mut Option<String>,
     ) -> bool {
-        // `-` is standard input or output, and nothing has no name.
+        // `-` is standard input or output; an empty word names nothing.
         if text.is_empty() || text == "-" {
             return false;
         }
@@ -218,7 +218,7 @@ impl<'a> PathCollector<'a> {
             let whole = if directory.is_empty() { glob.to_owned() } else { paths::join(&directory, glob) };
             let parts: Vec<&str> = whole.split('/').collect();
             let fixed = parts.iter().take_while(|p| crate::shell::unescape_glob(p).is_some()).count();
-            // `*/../x`: behind a name that nobody knows, up is nowhere in particular.
+            // `*/../x`: the parent of an unknown directory is unknown.
             let climbs = |p: &&str| *p == ".." || p.starts_with('.') && paths::matches(p, "..");
             if parts[fixed..].iter().any(climbs) {
                 self.loose = true;
@@ -232,8 +232,8 @@ impl<'a> PathCollector<'a> {
         }
     }
 
-    /// git takes revisions and paths in the same place; behind `--` they are paths. `kind`: whether it shows what is in
-    /// them, or tells their names.
+    /// git takes revisions and paths in the same position; behind `--` only paths. `kind`: whether git shows the
+    /// content or only the names.
     fn add_git_argument(
         &mut self,
         word: &Word,
@@ -263,8 +263,8 @@ impl<'a> PathCollector<'a> {
             if kind == PathKind::Name || excludes_paths(text) {
                 continue;
             }
-            // `HEAD:.env` shows what is in it, and so does `-- .env`. A branch may be called like a secret, but not like a
-            // file that holds one.
+            // `HEAD:.env` and `-- .env` show the content of the file. A branch may have a secret-like name, but not
+            // the name of a file that holds secrets.
             let file = text.rsplit([':', ')']).next().unwrap_or(text);
             let at = paths::clean(&paths::join("/repository", file));
             let whole = is_path || text.contains(':');
@@ -273,7 +273,7 @@ impl<'a> PathCollector<'a> {
                     || paths::glob_aims_at_credentials(&at, self.home)
                     || is_path && paths::covers_credentials(&at, self.home)
             } else {
-                // A range is two revisions.
+                // `a..b` is a range of two revisions.
                 text.split("..").any(|part| paths::looks_like_secret(&paths::join("/repository", part), self.home))
             };
             self.seeks_credentials |= wanted;
@@ -282,7 +282,7 @@ impl<'a> PathCollector<'a> {
     }
 }
 
-/// A glob that matches what a regular expression of names does, and perhaps more.
+/// Returns a glob that matches every name the regular expression matches, and possibly more.
 fn regex_to_glob(regex: &str) -> String {
     let mut glob = String::from(if regex.starts_with('^') { "" } else { "*" });
     let mut chars = regex.trim_start_matches('^').chars().peekable();
@@ -293,7 +293,7 @@ fn regex_to_glob(regex: &str) -> String {
             ')' => "}".to_owned(),
             '|' => ",".to_owned(),
             '$' | '^' => String::new(),
-            // In the older syntax these group, and the bare ones do not.
+            // In basic syntax the escaped forms group, and the plain ones are literal.
             '\\' => match chars.next() {
                 Some('(') => "{".to_owned(),
                 Some(')') => "}".to_owned(),
@@ -322,7 +322,7 @@ fn regex_to_glob(regex: &str) -> String {
     glob
 }
 
-/// Whether a pathspec says what not to look at.
+/// Whether a pathspec excludes files.
 fn excludes_paths(pathspec: &str) -> bool {
     pathspec.starts_with(":!")
         || pathspec.starts_with(":^")
@@ -332,7 +332,7 @@ fn excludes_paths(pathspec: &str) -> bool {
             .is_some_and(|(magic, _)| magic.split(',').any(|m| m == "exclude"))
 }
 
-/// Paths by their looks, for programs whose words we do not know.
+/// Adds words that look like paths, for programs without a grammar.
 pub(crate) fn collect_path_like_words(
     words: &[Word],
     from: usize,
@@ -343,7 +343,7 @@ pub(crate) fn collect_path_like_words(
     let mut after_options = false;
     for word in words.iter().skip(from) {
         match &word.value {
-            // An address with a known start is no path and no option.
+            // A URL with a known start is neither a path nor an option.
             WordValue::Unknown if word.hint.as_deref().is_some_and(|h| h.contains("://")) => {}
             WordValue::Unknown => {
                 scopes.add_word(word, OperandRole::Path, false, &mut misfit);
@@ -380,7 +380,7 @@ pub(crate) fn collect_path_like_words(
 fn add_path_like(text: &str, effects: Option<&VerbRisks>, scopes: &mut PathCollector<'_>) {
     let container = effects.is_some_and(|e| e.verb.starts_with("docker") || e.verb.starts_with("podman"));
     if container && text.contains("=") && text.contains(',') {
-        // `type=bind,source=/x,target=/y`: only this side of it is ours.
+        // `type=bind,source=/x,target=/y`: only `source` is a path on this machine.
         for part in text.split(',') {
             if let Some(("source" | "src" | "dest" | "dst" | "type", value)) = part.split_once('=')
                 && !part.starts_with("dst=")
@@ -423,7 +423,7 @@ fn add_path_like(text: &str, effects: Option<&VerbRisks>, scopes: &mut PathColle
     }
 }
 
-/// Directories that a system has at its top; what starts otherwise may be a route.
+/// Usual top-level directories. An absolute path that starts with another name may be an API route.
 const TOP_LEVEL_DIRECTORIES: &[&str] = &[
     "",
     "bin",
@@ -457,7 +457,7 @@ const TOP_LEVEL_DIRECTORIES: &[&str] = &[
     "src",
 ];
 
-/// For a phrase that does not fit: the options that are the reason may name files.
+/// For a command that does not fit its read-only phrase: the options that are the reason may name files.
 pub(crate) fn collect_option_paths(words: &[Word], scopes: &mut PathCollector<'_>) {
     let mut misfit = None;
     for (n, word) in words.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The last step of judging: from what a plan is covered by, and where it would run, to allow, ask or deny.
+//! The last step of judging: turns coverage and sandbox into allow, ask or deny.
 
 use crate::{JudgeContext, judge::uncovered};
 use countersign_model::{
@@ -6,20 +6,20 @@ use countersign_model::{
     Tool, Verdict,
 };
 
-/// What the verdict goes by, beside coverage and sandbox.
+/// The properties of a plan that the verdict depends on, apart from coverage and sandbox.
 pub(crate) struct VerdictInput {
-    /// Something in it asks for another user's rights.
+    /// A command of the plan asks for another user's rights.
     pub(crate) privileged: bool,
-    /// A rule wants a person to be asked.
+    /// A rule requires approval.
     pub(crate) must_ask: bool,
-    /// It reads, and is held to that.
+    /// The plan only reads, and the kernel enforces that.
     pub(crate) only_reads: bool,
-    /// There is nothing in it to ask about, and nothing that would hold it.
+    /// The plan has no occurrence to ask about, and it cannot be confined.
     pub(crate) ask_whole_plan: bool,
 }
 
 impl VerdictInput {
-    /// The verdict, and the sandbox that goes with it.
+    /// Returns the verdict and the sandbox for it.
     pub(crate) fn decide(
         &self,
         plan: &Plan,
@@ -54,7 +54,7 @@ impl VerdictInput {
         (verdict, sandbox)
     }
 
-    /// Everything in it is let run by something.
+    /// The verdict on a plan that is covered completely.
     fn covered_verdict(&self, can_confine: bool, assessment: &Assessment) -> Verdict {
         if self.only_reads {
             Verdict::Allow { rule: "read_only" }
@@ -73,7 +73,8 @@ impl VerdictInput {
     }
 }
 
-/// Where nobody has seen it, it gets no further than its workspace, and no path or login that it names.
+/// The sandbox of a plan that profile `full_auto` allows without approval: the workspace, without the paths and
+/// logins that the plan names.
 fn automatic_sandbox(context: &JudgeContext<'_>) -> Sandbox {
     let level = context.requested_confinement.unwrap_or_default().max(Confinement::Workspace);
     let network = match context.requested_network {
@@ -105,7 +106,7 @@ fn unattended_refusal(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
     ))
 }
 
-/// The operator, or the asker, wants it held to more than this kernel can.
+/// The refusal when the operator or the request asks for a confinement that this kernel cannot enforce.
 fn cannot_confine_refusal(confinement: Confinement) -> Refusal {
     let message = format!("it is to run confined ({}), and this kernel cannot do that", confinement.as_str());
     Refusal::new(RefusalCode::CannotConfine, message)

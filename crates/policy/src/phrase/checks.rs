@@ -1,5 +1,5 @@
-//! Checks of single programs, for what the grammar of their options cannot say. Each gives the reason why a command is not
-//! read-only, if there is one.
+//! Checks of single programs that the option grammar cannot express. Each returns why a command is not read-only, if
+//! it is not.
 
 use super::{PhraseMatch, apply_program_effects, embedded_programs, is_digits, sorts_only};
 use crate::{
@@ -16,18 +16,18 @@ pub(super) fn sed(
     matched: &mut PhraseMatch,
     scopes: &mut PathCollector<'_>,
 ) -> Option<String> {
-    // BSD's -l takes no value: the next word is the script then.
+    // BSD's `-l` takes no value, so the next word would be the script.
     let lengths = parsed.options.iter().filter(|(o, _, _)| o == "-l").filter_map(|(_, v, _)| v.as_ref());
     if lengths.map(Word::text).any(|t| t.is_none_or(|t| !t.bytes().all(|b| b.is_ascii_digit()))) {
         matched.opaque = Some(Opaque::Code);
         return Some("a line length that is no number".to_owned());
     }
-    // A sed that does not look for options behind its first operand takes that for the script.
+    // A sed that accepts options only before its first operand takes that operand for the script.
     if skip > 0 && parsed.option_after_operand {
         matched.opaque = Some(Opaque::Code);
         return Some("a script behind an operand".to_owned());
     }
-    // Several -e make one script, line by line.
+    // Several `-e` form one script, line by line.
     let scripts: Option<Vec<&str>> = parsed
         .options
         .iter()
@@ -48,14 +48,14 @@ pub(super) fn git_list(phrase: &Phrase, parsed: &ParsedOptions<'_>) -> Option<St
     // Operands are patterns only when the command lists.
     let asks = ["--contains", "--no-contains", "--merged", "--no-merged", "--points-at"];
     let asks = parsed.has(&asks) || phrase.name == "git tag" && parsed.has(&["-n"]);
-    // An older git makes a branch with `-l`.
+    // Older versions of git create a branch with `-l`.
     let list_options = if phrase.name == "git tag" { &["-l", "--list"][..] } else { &["--list"] };
     let lists = parsed.has(list_options) || asks && parsed.operands.len() <= 1 && !sorts_only(parsed);
     (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
 }
 
 pub(super) fn pager(parsed: &ParsedOptions<'_>) -> Option<String> {
-    // `+cmd` is run by the pager, and a file may be called that.
+    // The pager runs `+cmd`, and a file may have such a name.
     let runs = |t: &String| t.starts_with(['+', '*', '?', '[']);
     let command = parsed.operands.iter().any(|(w, _)| match &w.value {
         WordValue::One(text) => text.starts_with('+'),
@@ -63,7 +63,7 @@ pub(super) fn pager(parsed: &ParsedOptions<'_>) -> Option<String> {
         WordValue::Pattern(globs) => globs.iter().any(runs),
         WordValue::Unknown => true,
     });
-    // Behind its digits a value goes on as options and commands.
+    // A value may continue with options and commands behind its digits.
     let plain = |v: &Word| {
         let number = |t: &String| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit() || b == b',');
         v.texts().is_some_and(|all| all.iter().all(number))
@@ -87,7 +87,7 @@ pub(super) fn tar(parsed: &ParsedOptions<'_>) -> Option<String> {
         .filter(|(o, _, _)| matches!(o.as_str(), "-f" | "--file"))
         .filter_map(|(_, v, _)| v.as_ref())
         .collect();
-    // `host:archive` is fetched from there.
+    // `host:archive` is fetched from that host.
     let remote = archives.iter().any(|w| w.text().is_none_or(|t| t.contains(':')));
     if !parsed.has(&["-t", "--list"]) || archives.is_empty() {
         Some("only listing an archive reads".to_owned())
@@ -97,7 +97,7 @@ pub(super) fn tar(parsed: &ParsedOptions<'_>) -> Option<String> {
 }
 
 pub(super) fn unzip(parsed: &ParsedOptions<'_>) -> Option<String> {
-    // Some look for options behind the archive too.
+    // Some versions accept options behind the archive too.
     let late = parsed.operands.iter().any(|(w, _)| tables::may_be_option(w) && !w.quoted);
     let dashed = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('-'));
     let lists = parsed.has(&["-l", "-v", "-Z"]) && !late && !dashed;
@@ -105,7 +105,7 @@ pub(super) fn unzip(parsed: &ParsedOptions<'_>) -> Option<String> {
 }
 
 pub(super) fn zgrep(parsed: &ParsedOptions<'_>) -> Option<String> {
-    // Some of them are scripts that split the values of options again.
+    // Some versions are scripts that split the values of options again.
     let fits = |option: &str, t: &str| match option {
         "-e" => !t.contains(|c: char| c.is_whitespace() || "*?[]$`\\'\"".contains(c)),
         _ => is_digits(t),

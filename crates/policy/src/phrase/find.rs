@@ -1,4 +1,4 @@
-//! `find`: where it starts, and an expression of tests and the few actions that print.
+//! Matches `find`: its starting points, its tests, and the few actions that only print.
 
 use super::PhraseMatch;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use countersign_model::{ReadOnlyProof, Word, WordValue};
 
-/// Words of an expression that stand alone.
+/// Words of an expression that take no value.
 #[rustfmt::skip]
 const BARE_WORDS: &[&str] = &[
     "-print", "-print0", "-ls", "-prune", "-quit", "-true", "-false", "-empty", "-executable", "-readable",
@@ -16,7 +16,7 @@ const BARE_WORDS: &[&str] = &[
     "-and", "-o", "-or", "-not", "!", "(", ")", ",", "-warn", "-nowarn", "-ignore_readdir_race", "-help", "--help",
     "-version", "--version",
 ];
-/// Tests with a value that is no file.
+/// Tests with a value that is not a file.
 #[rustfmt::skip]
 const VALUE_TESTS: &[&str] = &[
     "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex", "-lname", "-ilname",
@@ -35,7 +35,7 @@ const ACTIONS: &[&str] = &[
     "-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from",
 ];
 
-/// Where `find` starts: the words before the first that starts its expression.
+/// The starting points of `find`: the words before its expression.
 pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
     let mut starts = Vec::new();
     for word in words {
@@ -59,8 +59,8 @@ pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
     starts
 }
 
-/// Whether the test at `at` keeps what it names from every action: `! -name x` where nothing else could turn that round,
-/// and `-name x -prune -o …` as an alternative of its own.
+/// Whether the test at `at` excludes what it names from every action: `! -name x` if nothing else negates it, or
+/// `-name x -prune -o …` as an alternative of its own.
 pub(crate) fn find_excludes(words: &[Word], at: usize) -> bool {
     let text = |n: usize| words.get(n).and_then(Word::text);
     let before = |back: usize| at.checked_sub(back).and_then(text);
@@ -79,21 +79,21 @@ pub(crate) fn find_excludes(words: &[Word], at: usize) -> bool {
     open == closed && (first || is_or(before(1))) && text(at + 2) == Some("-prune") && is_or(text(at + 3))
 }
 
-/// The words of a `find`, as far as they have been told apart.
+/// The state of reading a `find` command line.
 struct FindExpression<'w> {
     words: &'w [Word],
-    /// The next word.
+    /// The index of the next word.
     at: usize,
-    /// The starting points are over.
+    /// The starting points have ended.
     expression_begun: bool,
     /// A starting point was named.
     start_named: bool,
-    /// Something is run on what is found.
+    /// An action runs a command on the files found.
     runs_commands: bool,
     misfit: Option<String>,
 }
 
-/// Tells the words of a `find`, and notes every path among them.
+/// Matches the words of a `find`, and adds every path among them to `scopes`.
 pub(super) fn match_find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
     let mut expression =
@@ -113,7 +113,7 @@ pub(super) fn match_find(phrase: &'static Phrase, words: &[Word], scopes: &mut P
 }
 
 impl FindExpression<'_> {
-    /// One word, and those that belong to it.
+    /// Reads one word and its values.
     fn read_word(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
         let Some(text) = word.text() else {
             if self.expression_begun || tables::may_be_option(word) {
@@ -160,13 +160,13 @@ impl FindExpression<'_> {
         }
     }
 
-    /// A starting point. What it only looks for is told by its name.
+    /// Adds a starting point. Without a command to run, find shows only names.
     fn add_start(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
         let role = if self.runs_commands { OperandRole::Dir } else { OperandRole::Name };
         self.start_named |= scopes.add_word(word, role, true, &mut self.misfit);
     }
 
-    /// `-exec …`: its command is an occurrence of its own, and passed over here.
+    /// Skips the command of `-exec …`, which is an occurrence of its own.
     fn skip_command(&mut self, action: &str) {
         self.expression_begun = true;
         let words = self.words;
@@ -174,7 +174,7 @@ impl FindExpression<'_> {
             let t = words[m].text().unwrap_or_default();
             t == ";" || t == "+" && action.starts_with("-exec") && words[m - 1].text() == Some("{}")
         });
-        // busybox ends a command at any lone plus.
+        // busybox ends a command at any lone `+`.
         if (self.at..end.unwrap_or(words.len())).any(|m| words[m].text() == Some("+")) {
             self.misfit.get_or_insert_with(|| format!("{action} has two ends"));
         }
@@ -184,10 +184,11 @@ impl FindExpression<'_> {
         self.at = end.map_or(words.len(), |end| end + 1);
     }
 
-    /// A test with a value.
+    /// Reads a test with a value.
     fn read_test(&mut self, text: &str, scopes: &mut PathCollector<'_>) {
         self.expression_begun = true;
-        // What a bare glob matches becomes words of the expression: only names that mean nothing there.
+        // The names that an unquoted glob matches become words of the expression, so none may be a word that `find`
+        // knows.
         let meant = |glob: &String| {
             let mut all = BARE_WORDS.iter().chain(VALUE_TESTS).chain(FILE_TESTS).chain(ACTIONS);
             all.any(|word| paths::matches(glob, word))
@@ -201,7 +202,7 @@ impl FindExpression<'_> {
             scopes.loose = true;
             self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
         }
-        // To look for a name is not to read what it names; to run something on it is. What is left out is not.
+        // Looking for a name does not read the file; running a command on it does. Excluded files are not read.
         let left_out = find_excludes(self.words, self.at - 1);
         if let (true, false, Some(value)) = (self.runs_commands, left_out, value) {
             match text {

@@ -1,5 +1,5 @@
-//! `ps`: words with a dash, words without one, and where the first kind makes no sense to it, all of them taken for the
-//! second. There, `e` shows every process's environment, and so does one column.
+//! Matches `ps`. It takes options with a dash and BSD options without one. If the dashed options make no sense to it,
+//! it reads all words as BSD options, where `e` shows the environment of every process, as one output column does.
 
 use super::{PhraseMatch, not_read_only};
 use crate::{scopes::PathCollector, tables::Phrase};
@@ -7,25 +7,25 @@ use countersign_model::{ReadOnlyProof, Word};
 
 const FLAGS: &str = "AadefFHjlLwy";
 const BSD_FLAGS: &str = "aAcCfghHjlLmMnrsSTuvVwxXZ";
-/// Long options that take nothing.
+/// Long options without a value.
 #[rustfmt::skip]
 const LONG_FLAGS: &[&str] = &[
     "forest", "no-headers", "no-heading", "headers", "heading", "deselect", "cumulative", "help", "version",
 ];
-/// Long options that take a value.
+/// Long options with a value.
 #[rustfmt::skip]
 const LONG_VALUES: &[&str] = &[
     "sort", "pid", "ppid", "quick-pid", "user", "User", "group", "Group", "format", "cols", "columns", "width",
     "lines", "rows", "sid", "tty",
 ];
 
-/// What the words of a `ps` come to.
+/// What the words of a `ps` ask for.
 #[derive(Default)]
 struct PsOptions<'w> {
-    /// It shows environments.
+    /// An option asks for the environment of processes.
     environment_requested: bool,
     misfit: Option<String>,
-    /// Words that would be letters if what has a dash were refused, and whether it may be.
+    /// Words that `ps` reads as BSD letters if it refuses the dashed options; and whether it may refuse them.
     bsd_candidates: Vec<&'w str>,
     may_be_refused: bool,
     flags: String,
@@ -33,7 +33,7 @@ struct PsOptions<'w> {
     names_columns: bool,
 }
 
-/// Tells the words of a `ps`.
+/// Matches the words of a `ps`.
 pub(super) fn match_ps(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let Some(texts) = words.iter().map(Word::text).collect::<Option<Vec<_>>>() else {
         scopes.loose = true;
@@ -69,7 +69,7 @@ impl<'w> PsOptions<'w> {
         self.tree |= name == "forest";
     }
 
-    /// Letters, with a dash or without.
+    /// Reads a cluster of letters, with or without a dash.
     fn read_cluster(&mut self, text: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
         let dashed = text.strip_prefix('-');
         let cluster = dashed.unwrap_or(text);
@@ -81,7 +81,7 @@ impl<'w> PsOptions<'w> {
             let takes = if dashed.is_some() { "oOpqCuUGgts" } else { "oOpqkUt" };
             if takes.contains(c) {
                 let attached = &cluster[at + c.len_utf8()..];
-                // A terminal is told only in the same word, without a dash.
+                // Without a dash, a terminal is named only in the same word.
                 let value = match attached {
                     "" if c == 't' && dashed.is_none() => Some(""),
                     "" => rest.next(),
@@ -115,12 +115,12 @@ impl<'w> PsOptions<'w> {
         }
     }
 
-    /// Whether it does, also when what has a dash is refused and taken for letters.
+    /// Whether `ps` shows environments, also if it refuses the dashed options and reads them as BSD letters.
     fn shows_environments(&self) -> bool {
         let has = |set: &str| self.flags.contains(|c| set.contains(c));
-        // Threads as a tree, and two ways to say which columns.
+        // Threads as a tree, or two ways to choose the columns.
         let conflicts = has("L") && (has("H") || self.tree) || has("fFljy") && self.names_columns;
-        // A tree of anything but plain processes is one conflict more than this can tell.
+        // Other options with a tree may conflict in ways that are not modelled here.
         let odd_tree = self.tree && self.flags.contains(|c| !"eAfFw".contains(c));
         let refusable = self.may_be_refused || conflicts || odd_tree;
         self.environment_requested || refusable && self.bsd_candidates.iter().any(|w| letters_show_environment(w))
@@ -131,12 +131,12 @@ fn is_numbers(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b' '))
 }
 
-/// Whether a list of columns has the environment in it, by whatever name it goes.
+/// Whether a list of columns includes the environment, under any of its names.
 fn shows_environment(columns: &str) -> bool {
     columns.to_ascii_lowercase().contains("env")
 }
 
-/// Whether letters without a dash have the `e` that shows environments, before one that takes the rest for its value.
+/// Whether BSD letters include the `e` that shows environments, before a letter that takes the rest as its value.
 fn letters_show_environment(word: &str) -> bool {
     let word = word.trim_start_matches('-');
     word.chars().take_while(|c| c.is_ascii_alphabetic() && !"oOpqkUt".contains(*c)).any(|c| c == 'e')

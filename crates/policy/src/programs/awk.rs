@@ -1,7 +1,7 @@
-//! awk programs: their tokens, and the few of them that reach outside.
+//! Analyses awk programs: their tokens, and the few that reach outside the program.
 //!
-//! `awk` is mawk, gawk, one-true-awk or busybox, and each ends tokens in its own way. What is told here is the union of
-//! what any of them would do; where they part, the program is not plain to read.
+//! `awk` may be mawk, gawk, one-true-awk or busybox, and each ends tokens differently. The result is the union of
+//! what any of them would do; where they disagree, the program counts as unclear.
 
 use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
@@ -9,7 +9,7 @@ const UNCLEAR: FileUse = FileUse::Runs("an awk program that is not plain to read
 const CHANGES_INPUT: &str = "an awk program that changes what it reads";
 const TRANSLATES: &str = "an awk program that reads message catalogs";
 
-/// Words that reach outside, and how. Every other word only computes.
+/// Words that reach outside the program, and how. Every other word only computes.
 const REACHING: &[(&str, FileUse)] = &[
     ("system", FileUse::Runs("awk's system() runs a command")),
     ("extension", FileUse::Runs("awk's extension() loads a library")),
@@ -25,18 +25,18 @@ const REACHING: &[(&str, FileUse)] = &[
     ("dcngettext", FileUse::Touches(TRANSLATES)),
 ];
 
-/// What the last token was: whether a slash divides or opens a regular expression.
+/// The kind of the last token: it decides whether a slash divides or opens a regular expression.
 #[derive(PartialEq, Clone, Copy)]
 enum LastToken {
     Operand,
     Other,
-    /// Grammar would have to say, or the awks differ.
+    /// Only the grammar could tell, or the implementations differ.
     Unclear,
 }
 
 pub(crate) fn awk(program: &str) -> ProgramEffects {
     let mut read = AwkLexer::new(program).analyse();
-    // A joined line separates two words in every awk that was tried; one that joins them would run this.
+    // A continued line separates two words in every awk tested. An awk that joined them would run this text.
     if program.contains("\\\n") {
         let joined = AwkLexer::new(&program.replace("\\\n", "")).analyse();
         read.file_use = read.file_use.worse_of(joined.file_use);
@@ -51,10 +51,10 @@ struct AwkLexer {
     last: LastToken,
     /// Open parentheses and brackets.
     groups: Vec<char>,
-    /// Inside `print …`, and how many parentheses were open there: outside of further ones, `>` is a redirection.
+    /// Set inside `print …`: the number of parentheses open there. At that depth, `>` is a redirection.
     printing: Option<usize>,
     getline: bool,
-    /// Where a `<` stands that may name a file for `getline`.
+    /// Positions of `<` that may name a file for `getline`.
     less_than_at: Vec<usize>,
     program: ProgramEffects,
 }
@@ -74,7 +74,7 @@ impl AwkLexer {
     }
 
     fn analyse(mut self) -> ProgramEffects {
-        // Some awks take a carriage return for a blank or for part of a line's end, others for neither.
+        // Some implementations treat a carriage return as a blank or as part of a line end, others as neither.
         let lexed = if self.s.contains(&'\r') { Err(UNCLEAR) } else { self.scan_tokens() };
         if let Err(file_use) = lexed {
             self.note_use(file_use);
@@ -101,7 +101,7 @@ impl AwkLexer {
         self.s.get(self.n + offset).copied()
     }
 
-    /// Reads every token; an error is what the program does at worst, and then nothing behind it was read.
+    /// Scans every token. An error is the worst that the program may do; the rest is then not scanned.
     fn scan_tokens(&mut self) -> Result<(), FileUse> {
         while let Some(c) = self.peek_at(0) {
             match c {
@@ -133,8 +133,8 @@ impl AwkLexer {
         if self.s[self.n - 1] == '\\' { Err(UNCLEAR) } else { Ok(()) }
     }
 
-    /// A line's end closes a statement behind an operand, and never behind what wants another one; gawk goes on behind
-    /// `?` and `:` too, and busybox inside of parentheses.
+    /// A newline ends a statement behind an operand, and never where another operand must follow. gawk also continues
+    /// behind `?` and `:`, and busybox inside parentheses.
     fn scan_newline(&mut self) {
         self.n += 1;
         if self.last == LastToken::Other {
@@ -172,7 +172,7 @@ impl AwkLexer {
                 LastToken::Other
             }
             "return" => LastToken::Other,
-            // Keywords, of one awk at least; and the function that needs no parentheses.
+            // Keywords of at least one awk, and the function that needs no parentheses.
             "BEGIN" | "END" | "BEGINFILE" | "ENDFILE" | "if" | "else" | "while" | "for" | "do" | "in" | "next"
             | "nextfile" | "exit" | "delete" | "function" | "func" | "break" | "continue" | "switch" | "case"
             | "default" | "length" => LastToken::Unclear,
@@ -181,13 +181,14 @@ impl AwkLexer {
         Ok(())
     }
 
-    /// `PROCINFO["sorted_in"]`: the order in which a loop goes through an array.
+    /// `PROCINFO["sorted_in"]` only sets the order in which a loop visits an array.
     fn is_sort_order(&self) -> bool {
         let rest: String = self.s[self.n..].iter().take(14).collect();
         rest.starts_with("[\"sorted_in\"]")
     }
 
-    /// Where a number ends is each awk's own: `1e5x`, `0x1x`, `1.x`. Any word may begin inside of what looks like one.
+    /// Implementations end a number differently: `1e5x`, `0x1x`, `1.x`. Any word may start inside of what looks like
+    /// a number.
     fn scan_number(&mut self) -> Result<(), FileUse> {
         let start = self.n;
         while self.peek_at(0).is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')) {
@@ -243,7 +244,7 @@ impl AwkLexer {
             }
             '+' | '-' if next == Some(c) => {
                 self.n += 1;
-                // It belongs to the operand before it or to the one behind it.
+                // It may belong to the operand before or behind it.
                 LastToken::Unclear
             }
             '+' | '-' | '*' | '/' | '%' | '^' | '!' | '<' | '>' | '=' | '~' | '?' | ':' | '&' | ',' | '$' => {
@@ -254,12 +255,12 @@ impl AwkLexer {
         Ok(())
     }
 
-    /// How deep in parentheses. mawk does not count brackets.
+    /// The number of open parentheses. mawk does not count brackets.
     fn open_parentheses(&self) -> usize {
         self.groups.iter().filter(|c| **c == '(').count()
     }
 
-    /// Behind the `>` of a `print`.
+    /// Notes the target of a `>` behind `print`.
     fn note_redirect(&mut self) {
         if self.peek_at(0) == Some('>') {
             self.n += 1;
@@ -270,7 +271,7 @@ impl AwkLexer {
         }
     }
 
-    /// The string that starts here, when nothing is added to it.
+    /// The string that starts here, if nothing is concatenated to it.
     fn literal_string(&self, at: usize) -> Option<String> {
         let blank = |c: &&char| matches!(c, ' ' | '\t');
         let start = at + self.s[at..].iter().take_while(blank).count();
@@ -280,7 +281,7 @@ impl AwkLexer {
         (!text.contains('\\') && matches!(next, None | Some(';' | '}' | ')' | '\n' | '>'))).then_some(text)
     }
 
-    /// Behind a slash whose meaning only the grammar knows: nothing that would matter either way may follow.
+    /// Behind a slash that only the grammar could classify, the rest must be harmless under either reading.
     fn check_ambiguous_rest(&self) -> Result<(), FileUse> {
         let text: String = self.s[self.n..].iter().collect();
         let signs = text.contains(['|', '>', '@']) || self.getline && text.contains('<');
@@ -292,7 +293,8 @@ fn names_risk(text: &str) -> bool {
     text.contains("getline") || REACHING.iter().any(|(word, _)| text.contains(word))
 }
 
-/// Behind the string that starts at `at`, if one does. A line's end inside of it is one more thing that awks differ in.
+/// The position behind the string that starts at `at`, if one does. Implementations differ in how they treat a
+/// newline inside.
 fn string_end(s: &[char], at: usize) -> Option<usize> {
     if s.get(at) != Some(&'"') {
         return None;
@@ -300,8 +302,8 @@ fn string_end(s: &[char], at: usize) -> Option<usize> {
     delimited_end(s, at + 1, '"', BracketSyntax::PLAIN)
 }
 
-/// Behind the regular expression that starts at `at`. Inside brackets a slash need not be escaped, say some awks and
-/// not others, and they differ in what a bracket is: only where all agree is it plain.
+/// The position behind the regular expression that starts at `at`. Some implementations need no escape for a slash
+/// inside brackets, and they differ in what a bracket is; only a position on which all agree counts.
 fn regex_end(s: &[char], at: usize) -> Option<usize> {
     let end = delimited_end(s, at + 1, '/', BracketSyntax::PLAIN)?;
     BracketSyntax::READINGS.iter().all(|b| delimited_end(s, at + 1, '/', *b) == Some(end)).then_some(end)

@@ -1,12 +1,12 @@
-//! jq and yq programs: they compute; only a few words reach outside.
+//! Analyses jq and yq programs, which compute; only a few words reach outside the program.
 
 use super::FileUse;
 
-/// Words of a filter outside of its strings; string interpolation counts as outside.
+/// The words of a filter outside its strings; string interpolation counts as outside.
 fn filter_words(filter: &str) -> Option<Vec<String>> {
     let s: Vec<char> = filter.chars().collect();
     let (mut n, mut out) = (0, Vec::new());
-    // Open interpolations: how many parentheses are open in each.
+    // Open interpolations, and the number of parentheses open in each.
     let mut inside: Vec<usize> = Vec::new();
     let mut string = false;
     while n < s.len() {
@@ -35,7 +35,7 @@ fn filter_words(filter: &str) -> Option<Vec<String>> {
                 while n < s.len() && s[n] != '\n' {
                     n += 1;
                 }
-                // Newer versions join lines here.
+                // Newer versions continue a comment on the next line.
                 if matches!(s[n - 1], '\\' | '\r') {
                     return None;
                 }
@@ -99,7 +99,7 @@ pub(crate) fn jq(filter: &str) -> FileUse {
 }
 
 pub(crate) fn yq(filter: &str) -> FileUse {
-    // Loading has many names.
+    // yq has many functions that load files.
     if filter_words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
         return FileUse::Touches("a yq expression that reads other files");
     }
@@ -142,7 +142,7 @@ mod tests {
             "@sh \"x \\(.y)\"",
             ".a[\"env\"]",
         ] {
-            // `{env: …}` is a key, but a bare word like any other: asked about rather than guessed.
+            // `{env: …}` is a key, but the scanner cannot tell it from the function, so it asks.
             if filter.contains("env:") {
                 continue;
             }

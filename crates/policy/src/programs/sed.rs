@@ -1,5 +1,5 @@
-//! sed scripts: addresses and commands, one by one. What is not followed to its end is taken for the worst, and so is
-//! what GNU, busybox and BSD read differently.
+//! Analyses sed scripts, address by address and command by command. A script that is not parsed to its end counts as
+//! the worst case, and so does one that GNU, busybox and BSD sed read differently.
 
 use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
@@ -27,7 +27,7 @@ pub(crate) fn sed(script: &str) -> ProgramEffects {
 struct SedParser {
     s: Vec<char>,
     n: usize,
-    /// Braces that wait for their end.
+    /// The number of open braces.
     open_braces: usize,
     files: Vec<NamedFile>,
 }
@@ -53,14 +53,14 @@ impl SedParser {
         }
     }
 
-    /// The character that is to stand around a regular expression or a text. Seds differ in what others mean: a word's
-    /// letters, brackets, blanks, a backslash, characters of several bytes.
+    /// Takes the delimiter of a regular expression or a text. Implementations differ in what letters, brackets,
+    /// blanks, backslashes and multi-byte characters mean here.
     fn take_delimiter(&mut self) -> Option<char> {
         self.next().filter(|c| c.is_ascii_punctuation() && !matches!(c, '\\' | '[' | ']' | '{' | '}'))
     }
 
-    /// Skips a regular expression and its delimiter. Every sed that knows brackets must end it here; one that does not
-    /// would find one open and refuse the script.
+    /// Skips a regular expression and its delimiter. Every sed with bracket syntax must end it here; one without
+    /// would find a bracket open and refuse the script.
     fn skip_regex(&mut self, delimiter: char) -> Option<()> {
         let from = self.n;
         let mut ends =
@@ -71,7 +71,7 @@ impl SedParser {
         agreed.then_some(())
     }
 
-    /// Skips a text and its delimiter; a backslash carries it over a line's end.
+    /// Skips a text and its delimiter; a backslash continues it over a newline.
     fn skip_text(&mut self, delimiter: char) -> Option<()> {
         loop {
             match self.next()? {
@@ -84,7 +84,7 @@ impl SedParser {
         }
     }
 
-    /// Names and commands go to the end of their line.
+    /// Skips to the end of the line: file names and commands extend that far.
     fn skip_line(&mut self, file_use: FileUse) -> Option<FileUse> {
         let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
@@ -132,8 +132,8 @@ impl SedParser {
         Some(true)
     }
 
-    /// The text of `a`, `i` and `c`, to the end of its line; a backslash carries it on. Where it starts with blanks
-    /// behind the backslash, with a line's end, or where a line ends in two backslashes, seds differ.
+    /// Skips the text of `a`, `i` and `c` to the end of its line; a backslash continues it. Implementations differ if
+    /// the text starts with blanks behind the backslash, with a newline, or if a line ends in two backslashes.
     fn skip_text_lines(&mut self) -> Option<FileUse> {
         self.skip(" \t");
         match self.next()? {
@@ -158,7 +158,7 @@ impl SedParser {
         Some(FileUse::Reads)
     }
 
-    /// The rest of a comment. busybox ends it at a carriage return, and joins lines in it.
+    /// Skips a comment. busybox ends it at a carriage return, and continues lines in it.
     fn skip_comment(&mut self) -> Option<FileUse> {
         let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
@@ -168,20 +168,20 @@ impl SedParser {
         (!comment.contains(&'\r') && comment.last() != Some(&'\\')).then_some(FileUse::Reads)
     }
 
-    /// A label, with the end of its command.
+    /// Skips a label and the end of its command.
     fn skip_label(&mut self) -> Option<FileUse> {
         self.skip(" \t");
         while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) {
             self.n += 1;
         }
-        // busybox takes all that is not a blank or a semicolon for the label's; others end it at a brace.
+        // busybox includes everything up to a blank or a semicolon in the label; others end it at a brace.
         let behind = self.s[self.n..].iter().find(|c| **c != '}');
         let agreed = matches!(behind, None | Some(' ' | '\t' | '\n' | ';'));
         self.skip(" \t");
         (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(FileUse::Reads)
     }
 
-    /// What stands behind an `s`; and whether it took its line to the end.
+    /// Reads what follows an `s`; also returns whether it extends to the end of the line.
     fn read_substitute(&mut self) -> Option<(FileUse, bool)> {
         let delimiter = self.take_delimiter()?;
         self.skip_regex(delimiter)?;
@@ -352,24 +352,24 @@ mod tests {
             ":a e id",
             "v 4.2 e id",
             ":x w out",
-            // A comment ends at a carriage return, or goes on in the next line.
+            // A comment may end at a carriage return, or continue on the next line.
             "#\rw m",
             "# x\\\nw m",
-            // A joined line before a command is a blank, or the delimiter of an address.
+            // A continued line before a command is a blank, or the delimiter of an address.
             "\\\nw m",
             "\\\nx\nw m",
             "p\n\\\np",
             "s/a/b/\r\nw m",
             ":a\u{b}w m",
             "b a\rw m",
-            // Behind the blank a line of text follows, or a command.
+            // Behind the blank follows a line of text, or a command.
             "a\\ \ns/x/\nw m\n/",
             "a\ni\\\nw m",
             "a x\\\\\ni\\\nw m",
             "a x\rw m",
             "s/x/\nw m\n/",
             "y/a/\n/;w m",
-            // Whether a bracket is open at the slash is a matter of what a backslash and a class are in it.
+            // Whether a bracket is open at the slash depends on what a backslash and a class mean inside it.
             "s/[\\]/x/;w m;s/]/y/",
             "s/[[:x]/a/;w m;s/:]]/b/",
             "s\\a\\b\\",
@@ -382,7 +382,7 @@ mod tests {
             "ba}w m",
             "{p}w m",
             "2!!w m\r",
-            // A label goes on to the semicolon.
+            // A label may extend to the semicolon.
             ":aw#;w m",
             ":a}#;w m",
             "b #c;w m",

@@ -1,11 +1,11 @@
-//! What a piece of text may change about its own shell, found without following it: for loops, whose bodies run again
-//! in the state that they left. And functions that start themselves twice.
+//! Finds what a loop body may change in its own shell, without expanding it: the body runs again in the state that it
+//! leaves. Also finds functions that start themselves twice (fork bombs).
 
 use brush_parser::ast;
 use countersign_model::Word;
 use std::collections::BTreeSet;
 
-/// Builtins that set variables, or do whatever they are told.
+/// Builtins that set variables, or run what their arguments say.
 #[rustfmt::skip]
 const CHANGE_ANYTHING: &[&str] = &[
     ".", "eval", "source", "read", "mapfile", "readarray", "getopts", "let", "declare", "typeset", "local",
@@ -18,7 +18,7 @@ pub(super) struct AssignedVariables {
     pub(super) names: BTreeSet<String>,
     pub(super) changes_directory: bool,
     pub(super) any_variable: bool,
-    /// Functions that it defines: from the second round on they are there from the start.
+    /// Functions that the text defines: they exist from the second round on.
     pub(super) functions: BTreeSet<String>,
 }
 
@@ -32,7 +32,7 @@ impl AssignedVariables {
                 ast::AndOr::And(p) | ast::AndOr::Or(p) => p,
             });
             for pipeline in std::iter::once(&and_or.first).chain(rest) {
-                // The stages of a pipe are shells of their own.
+                // Each stage of a pipeline runs in its own subshell.
                 if let [only] = &pipeline.seq[..] {
                     self.note_command(only);
                 }
@@ -98,7 +98,7 @@ impl AssignedVariables {
                 self.note_word(&redirect.to_string());
             }
             if let ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) = item {
-                // `IFS= read`: only for that line.
+                // `IFS= read` sets the variable only for that command.
                 let splits = plain_read.is_some() && word.value.starts_with("IFS=");
                 match &assignment.name {
                     ast::AssignmentName::VariableName(_) if splits => {}
@@ -114,7 +114,7 @@ impl AssignedVariables {
         if let Some(name) = &simple.word_or_name {
             let bare = name.value.trim_matches(['\\', '"', '\'']);
             self.changes_directory |= MOVE.contains(&bare);
-            // A name that is not plain may be any of them.
+            // A name that is not plain may be any of these builtins.
             match plain_read {
                 Some(names) => self.names.extend(names),
                 None => self.any_variable |= CHANGE_ANYTHING.contains(&bare) || !super::lex::is_plain(&name.value),
@@ -123,7 +123,7 @@ impl AssignedVariables {
         }
     }
 
-    /// `${x:=y}` sets too.
+    /// `${x:=y}` also sets a variable.
     fn note_word(&mut self, raw: &str) {
         self.any_variable |= raw.contains("${") && raw.contains('=') || raw.contains("$((") || raw.contains("$[");
     }
@@ -140,7 +140,7 @@ fn plain_read_variables(simple: &ast::SimpleCommand) -> Option<Vec<String>> {
         .flat_map(|s| &s.0)
         .filter(|item| !matches!(item, ast::CommandPrefixOrSuffixItem::IoRedirect(_)))
         .map(|item| match item {
-            // Quotes around a delimiter or a prompt change nothing here.
+            // Quotes around a delimiter or a prompt do not matter here.
             ast::CommandPrefixOrSuffixItem::Word(word) => {
                 let bare = word.value.trim_matches(['"', '\'']);
                 (bare.is_empty() || super::lex::is_plain(bare)).then(|| Word::literal(bare))
@@ -151,7 +151,7 @@ fn plain_read_variables(simple: &ast::SimpleCommand) -> Option<Vec<String>> {
     super::simple_command::read_variables(&words?)
 }
 
-/// Whether a function starts itself beside itself: in a pipe with itself, or in the background.
+/// Whether a function starts a second copy of itself: in a pipeline with itself, or in the background.
 pub(super) fn is_fork_bomb(name: &str, body: &ast::CompoundCommand) -> bool {
     let list = match body {
         ast::CompoundCommand::BraceGroup(group) => &group.list,

@@ -1,4 +1,4 @@
-//! Brace expansion: `a{b,c}d`, `{1..5}`. It comes before all others, over what is not quoted.
+//! Brace expansion: `a{b,c}d`, `{1..5}`. It precedes every other expansion, and applies to unquoted text.
 
 use super::{lex::WordPiece, state::MAX_WORD_VALUES};
 
@@ -7,11 +7,11 @@ use super::{lex::WordPiece, state::MAX_WORD_VALUES};
 pub(super) enum BraceElement {
     Char(char),
     Piece(usize),
-    /// What a tilde became; none is anywhere.
+    /// The expansion of a tilde; None if it is not known.
     Home(Option<String>),
 }
 
-/// The words that braces make of one; none when there are too many.
+/// Expands the braces of one word into several words; none if there are too many.
 pub(super) fn expand_word(pieces: &[WordPiece]) -> Option<Vec<Vec<BraceElement>>> {
     let mut atoms = Vec::new();
     for (n, piece) in pieces.iter().enumerate() {
@@ -63,7 +63,7 @@ fn expand_braces(atoms: &[BraceElement], depth: usize) -> Option<Vec<Vec<BraceEl
             match expand_sequence(&atoms[start + 1..end]) {
                 Some(Some(all)) => all,
                 Some(None) => return None,
-                // Not a brace expression; what is inside may still hold one.
+                // Not a brace expression, but its inside may contain one.
                 None => {
                     start += 1;
                     continue;
@@ -86,7 +86,7 @@ fn expand_braces(atoms: &[BraceElement], depth: usize) -> Option<Vec<Vec<BraceEl
     Some(vec![atoms.to_vec()])
 }
 
-/// `1..5`, `a..e`, with a step; `Some(None)` when there are too many.
+/// Expands `1..5` or `a..e`, with a step; `Some(None)` if there are too many values.
 fn expand_sequence(atoms: &[BraceElement]) -> Option<Option<Vec<Vec<BraceElement>>>> {
     let text: Option<String> = atoms
         .iter()
@@ -115,7 +115,7 @@ fn expand_sequence(atoms: &[BraceElement]) -> Option<Option<Vec<Vec<BraceElement
         return Some(run(a.into(), b.into()).map(|all| all.iter().map(|n| chars(format!("{n:0width$}"))).collect()));
     }
     let (a, b) = (letter(from)?, letter(to)?);
-    // Between the cases lie characters that quote and match.
+    // Between upper case and lower case are characters that quote or match.
     if a.is_ascii_uppercase() != b.is_ascii_uppercase() {
         return Some(None);
     }

@@ -1,4 +1,4 @@
-//! The parts of one simple command as the grammar has them: assignments, words, redirects.
+//! Reads the parts of one simple command from the syntax tree: assignments, words, redirects.
 
 use super::{
     plan_builder::{PlanBuilder, TextPosition, is_array},
@@ -83,7 +83,7 @@ impl PlanBuilder<'_> {
                 let position = self.position_of(word.loc.as_ref());
                 cover(position.span());
                 if word.value.ends_with(')') && is_array(&word.value) {
-                    // Only builtins that declare take these; the array's elements run like any others.
+                    // Only declaring builtins take an array; the substitutions in its elements run in any case.
                     self.read_array(&word.value, position, state);
                     words.push(Word { hint: Some("array".to_owned()), ..Word::unknown() });
                 } else {
@@ -97,7 +97,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The file that a redirect opens, and where input comes from then.
+    /// The file that a redirect opens, and the input source that it sets.
     pub(super) fn read_redirect(
         &mut self,
         redirect: &ast::IoRedirect,
@@ -140,7 +140,7 @@ impl PlanBuilder<'_> {
                         if digits.bytes().all(|b| b.is_ascii_digit()) {
                             (None, stdin.then_some(InputSource::Pipe))
                         } else {
-                            // Bash expands this word, finds no number, and expands what it got once more.
+                            // Bash expands this word, and if the result is not a number, expands the result again.
                             if write && !super::lex::is_plain(text) {
                                 self.mark_opaque(Opaque::EvaluatesArguments);
                             }

@@ -1,4 +1,4 @@
-//! `[[ … ]]`: its operands are expanded, and some of its tests evaluate them.
+//! `[[ … ]]`: expands its operands. Some of its tests evaluate them as arithmetic or as names.
 
 use super::{plan_builder::PlanBuilder, state::ShellState};
 use brush_parser::ast::{self, BinaryPredicate as Binary, UnaryPredicate as Unary};

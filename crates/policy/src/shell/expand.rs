@@ -1,5 +1,5 @@
-//! What a word can become: quotes removed, tildes, variables, braces and globs resolved as far as the text itself
-//! says. Substitutions found on the way are handed to the walk.
+//! Expands words: removes quotes, and resolves tildes, variables, braces and globs as far as the text determines
+//! them. Passes substitutions to the plan builder.
 
 use super::{
     braces::{BraceElement, expand_word},
@@ -9,19 +9,19 @@ use super::{
 };
 use countersign_model::{Directory, Opaque, Word, WordValue};
 
-/// A word on its way: the globs that it can be, or that nobody knows.
+/// A partly expanded word: the globs that it can be, or None if unknown.
 struct PartialWord {
     globs: Option<Vec<String>>,
     quoted: bool,
     many: bool,
     substituted: bool,
-    /// File names, in one word.
+    /// The piece is one word of a list of file names.
     pattern: bool,
     hint: Option<String>,
 }
 
 impl PlanBuilder<'_> {
-    /// The words that one word of the text becomes.
+    /// Expands one word of the text into the words that bash would make of it.
     pub(super) fn expand_words(
         &mut self,
         raw: &str,
@@ -42,13 +42,13 @@ impl PlanBuilder<'_> {
             }
         };
         if self.posix && (raw.contains("$'") || raw.starts_with('=')) {
-            // Other shells quote and expand differently here.
+            // Other shells quote and expand this differently.
             self.mark_opaque(Opaque::Unparseable);
         }
-        // Each piece is looked at once, however often braces repeat it: a substitution is one occurrence.
+        // Each piece is expanded once, even if braces repeat it: a substitution is one occurrence.
         let mut drafts: Vec<PartialWord> = pieces.iter().map(|p| self.expand_piece(p, position, state, true)).collect();
         if pieces.len() > 1 {
-            // `--opt=$x` with blanks in x is several words, and where they end nobody needs to know.
+            // `--opt=$x` becomes several words if x contains blanks; they count as one unknown word.
             for (piece, draft) in pieces.iter().zip(&mut drafts) {
                 let blank = |g: &String| g.contains([' ', '\t', '\n']);
                 if matches!(piece, WordPiece::Parameter { quoted: false, .. })
@@ -68,10 +68,10 @@ impl PlanBuilder<'_> {
             }
         };
         if lists.len() > 1 && self.posix {
-            // Shells without braces read this differently.
+            // Shells without brace expansion read this differently.
             self.mark_opaque(Opaque::Unparseable);
         }
-        // `$x` alone, unquoted, with a known value: the shell splits it at blanks.
+        // The shell splits a lone unquoted `$x` at blanks.
         if let ([WordPiece::Parameter { quoted: false, .. }], [draft]) = (&pieces[..], &drafts[..])
             && let Some([glob]) = draft.globs.as_deref()
             && glob.contains([' ', '\t', '\n'])
@@ -82,7 +82,7 @@ impl PlanBuilder<'_> {
             return;
         }
         for list in lists {
-            // Braces come first: `{~,a}/x` is a tilde too.
+            // Braces expand first, so `{~,a}/x` contains a tilde.
             let list = if braces { self.expand_braced_tilde(list, state) } else { list };
             if let Some(word) = join_pieces(&list, &drafts) {
                 out.push(word);
@@ -90,7 +90,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The value of a word that is not split and not matched against files: assignments, here-strings, `case` words.
+    /// The value of a word that is neither split nor matched against files: assignments, here-strings, `case` words.
     pub(super) fn expand_value(&mut self, raw: &str, position: TextPosition, state: &mut ShellState) -> WordValue {
         if lex::is_plain(raw) {
             return WordValue::One(raw.to_owned());
@@ -102,7 +102,7 @@ impl PlanBuilder<'_> {
         self.expand_unsplit(&pieces, position, state)
     }
 
-    /// The text of a here-document's body.
+    /// Expands the body of a here-document.
     pub(super) fn expand_heredoc(&mut self, body: &str, position: TextPosition, state: &mut ShellState) -> WordValue {
         match lex::heredoc_pieces(body) {
             Ok(pieces) => self.expand_unsplit(&pieces, position, state),
@@ -189,10 +189,10 @@ impl PlanBuilder<'_> {
                 let from = self.occurrences.len();
                 self.read_substitution(text, position.nested_at(Some(*at)), state);
                 if self.occurrences.len() == from {
-                    // Without a command it is no word to some versions.
+                    // Without a command, some versions make no word of it.
                     return PartialWord { many: true, ..unknown(false, true) };
                 }
-                // A path below /dev/fd: one word, and nothing that was on the disk.
+                // A path below `/dev/fd`: one word, and no file on disk.
                 PartialWord { hint: Some("/dev/fd".to_owned()), ..unknown(true, true) }
             }
             WordPiece::Parameter { parameter, quoted } => {
@@ -211,12 +211,12 @@ impl PlanBuilder<'_> {
                     (WordValue::Pattern(globs), false) if listed => {
                         PartialWord { many: true, pattern: true, substituted: true, ..known(globs, false) }
                     }
-                    // File names may hold blanks, and then they are several words.
+                    // File names may contain blanks, and then become several words.
                     (WordValue::Pattern(globs), false) => {
                         PartialWord { hint: globs.first().map(|g| glob_prefix(g)), ..unknown(false, false) }
                     }
                     (WordValue::One(_) | WordValue::Any(_), false) if state.ifs_changed => unknown(false, false),
-                    // A backslash that comes from a value escapes in a pattern, and is itself in anything else.
+                    // A backslash from a value escapes inside a pattern, and is literal elsewhere.
                     (WordValue::One(_) | WordValue::Any(_), false) if escapes_in_pattern(&value) => {
                         unknown(false, false)
                     }
@@ -235,7 +235,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// A tilde that stood inside braces, or before them.
+    /// Expands a tilde that was inside braces or before them.
     fn expand_braced_tilde(&mut self, mut list: Vec<BraceElement>, state: &ShellState) -> Vec<BraceElement> {
         if !matches!(list.first(), Some(BraceElement::Char('~'))) {
             return list;
@@ -281,7 +281,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What a parameter holds; and where it may lead when nobody knows.
+    /// The value of a parameter; and the likely path if the value is not known.
     fn expand_parameter(
         &mut self,
         p: &Parameter,
@@ -305,7 +305,7 @@ impl PlanBuilder<'_> {
                 self.check_arithmetic(part, position, state);
             }
         } else if !rest.is_empty() {
-            // What stands behind the operator is expanded too.
+            // The word behind the operator is expanded too.
             let word = rest.trim_start_matches([':', '-', '=', '?', '+', '#', '%', '/', '^', ',', '@', '~']);
             let word = if rest.starts_with(":-") || rest.starts_with(":=") { &rest[2..] } else { word };
             if let (WordValue::One(text), true) = (self.expand_value(word, position, state), is_default_operator(rest))
@@ -316,7 +316,7 @@ impl PlanBuilder<'_> {
         if rest.starts_with(['=']) || rest.starts_with(":=") {
             self.assign(&p.name, WordValue::Unknown, state);
         }
-        // `${x:?}` and `${x:-y}` are x, where x is known and not empty.
+        // `${x:?}` and `${x:-y}` equal x if x is known and not empty.
         let whole = (rest.is_empty() || is_default_operator(rest) || rest.starts_with(":?"))
             && !p.length
             && !p.indirect
@@ -333,7 +333,7 @@ impl PlanBuilder<'_> {
     }
 
     fn variable_value(&self, name: &str, state: &ShellState) -> WordValue {
-        // Bash sets these itself, whatever they were given.
+        // Bash sets these itself and ignores assignments.
         const ITS_OWN: &[&str] = &[
             "_",
             "GROUPS",
@@ -371,7 +371,8 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Arithmetic over numbers is a number. Over names it evaluates what the names hold.
+    /// Arithmetic over numbers is a number. Over names, bash evaluates the values of the variables, which can run
+    /// commands.
     pub(super) fn check_arithmetic(&mut self, text: &str, position: TextPosition, state: &mut ShellState) {
         let mut bare = text.chars().filter(|c| !c.is_whitespace()).peekable();
         let mut numeric = true;
@@ -386,7 +387,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The values of a `for` loop's variable.
+    /// The values that the variable of a `for` loop can have.
     pub(super) fn merge_loop_values(words: &[Word]) -> WordValue {
         let mut all: Option<WordValue> = None;
         for word in words {
@@ -403,7 +404,8 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// Whether it is any number of words, quoted or not: `"$@"`, `"${a[@]}"`, and what may name or hold one of them.
+/// Whether a parameter expands to any number of words, even when quoted: `"$@"`, `"${a[@]}"`, or one that may name or
+/// contain those.
 fn expands_to_many(p: &Parameter) -> bool {
     let inside = ["$@", "${@", "@]", "${!"].iter().any(|form| p.rest.contains(form));
     !p.length && (p.name == "@" || p.subscript.as_deref() == Some("@") || p.indirect) || inside
@@ -413,7 +415,7 @@ fn is_default_operator(rest: &str) -> bool {
     rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(['-', '='])
 }
 
-/// The directory that a glob cannot leave.
+/// The fixed text at the start of a glob.
 fn glob_prefix(glob: &str) -> String {
     let end = glob.find(['*', '?', '[', '\\']).unwrap_or(glob.len());
     glob[..end].to_owned()
@@ -428,12 +430,12 @@ fn escapes_in_pattern(value: &WordValue) -> bool {
     }
 }
 
-/// `name=…` as an argument: bash expands tildes behind the `=` there too.
+/// In a `name=…` argument, bash also expands tildes behind the `=`.
 fn is_assignment_like(raw: &str) -> bool {
     lex::name_length(raw.as_bytes()).is_some_and(|n| raw.as_bytes().get(n) == Some(&b'='))
 }
 
-/// The text of a glob, specials and all.
+/// The text of a glob without its escapes, wildcards included.
 fn glob_text(glob: &str) -> String {
     let mut out = String::with_capacity(glob.len());
     let mut chars = glob.chars();
@@ -504,7 +506,7 @@ fn join_pieces(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
                     Some(_) => hint = None,
                     None => match (&mut hint, d.globs.as_deref()) {
                         (Some(h), Some([one])) if !unknown_seen || h.starts_with('/') => h.push_str(&glob_text(one)),
-                        // Unknown from here on; what came before still tells how it starts.
+                        // The rest is unknown, but the text before it still shows how the word starts.
                         (Some(h), None) if !h.is_empty() => {}
                         (Some(_), Some([_])) => {}
                         _ => hint = None,
@@ -513,11 +515,11 @@ fn join_pieces(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
             }
         }
     }
-    // An unquoted variable that is empty is no word at all, nor is an empty place between braces.
+    // An empty unquoted variable is not a word, and neither is an empty alternative in braces.
     if empty && !whole.quoted {
         return None;
     }
-    // A path or an address that starts in a known way: no option, whatever follows.
+    // A path or URL with a known start is not an option, whatever follows.
     let alone = list.iter().all(|a| match a {
         BraceElement::Piece(n) => drafts[*n].globs.as_ref().is_none_or(|g| g.iter().all(String::is_empty)),
         BraceElement::Char(_) | BraceElement::Home(_) => false,
@@ -525,7 +527,7 @@ fn join_pieces(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
     let telling = |h: &String| alone || h.starts_with('/') || h.contains("://");
     whole.hint = hint.filter(|h| whole.globs.is_none() && !h.is_empty() && telling(h));
     let globs = whole.globs.take();
-    // `"$x"*` is as many words as there are such files.
+    // `"$x"*` becomes as many words as there are matching files.
     whole.many |= matches_files && globs.is_none();
     let mut word = finish_word(globs, &whole);
     if whole.pattern

@@ -1,24 +1,24 @@
-//! Characters to words: where a word ends, and what stands in it. Quotes, escapes, expansions and substitutions are
-//! told apart here; what they are worth is decided in `expand`.
+//! Splits characters into words, and words into pieces: quotes, escapes, expansions and substitutions. `expand`
+//! decides what the pieces become.
 //!
-//! This is ours, and not the parser crate's, because everything later rests on it: the text of a word is its text in
-//! the source, to the byte, and nothing is kept in a cache.
+//! This lexer replaces that of the parser crate because everything later depends on it: the text of a word is exactly
+//! its text in the source, to the byte, and nothing is cached.
 //!
-//! Bash takes a backslash-newline out of its input before it looks for anything, except in single quotes, comments and
-//! the bodies of here-documents whose delimiter is quoted. Here a scan that meets one reports where it stands
-//! (`Continued`); `token` takes it out and scans again. So nothing behind a scan ever sees one that bash would not.
+//! Bash removes a backslash-newline from its input before it scans, except in single quotes, comments and
+//! here-document bodies with a quoted delimiter. Here, a scan that meets one returns its position (`Continuation`);
+//! `token` removes it and scans again. So no later step sees a backslash-newline that bash would not see.
 
-/// How deep substitutions, quotes and groups may nest before the text is opaque as a whole.
+/// The nesting depth of substitutions, quotes and groups beyond which the whole text is opaque.
 pub(super) const MAX_NESTING: usize = 32;
 
-/// Why text has no reading.
+/// Why a text cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LexError {
     Unterminated,
     TooDeep,
     TooLarge,
     Grammar,
-    /// A backslash-newline stands here, and bash would not see it.
+    /// A backslash-newline at this position, which bash would remove.
     Continuation(usize),
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum WordPiece {
         parameter: Parameter,
         quoted: bool,
     },
-    /// `$(…)`, or backquotes with their own escapes removed; `at` is where the text stands in the word, if it stands
+    /// `$(…)`, or backquotes without their own escapes; `at` is the position of the text in the word, if it appears
     /// there unchanged.
     Command {
         text: String,
@@ -52,7 +52,7 @@ pub(crate) enum WordPiece {
         text: String,
         at: usize,
     },
-    /// What bash would do with this we do not claim to know.
+    /// Syntax whose effect in bash is not modelled.
     Unsupported,
 }
 
@@ -65,26 +65,26 @@ pub(crate) struct Parameter {
     pub(crate) indirect: bool,
     /// `${#x}`
     pub(crate) length: bool,
-    /// The operator and all that follows it, raw.
+    /// The operator and everything behind it, unexpanded.
     pub(crate) rest: String,
 }
 
-/// The end of the single-quoted text that starts at `at`, behind its closing quote.
+/// The position behind the closing quote of the single-quoted text at `at`.
 fn after_single(s: &[u8], at: usize) -> LexResult<usize> {
     find_byte(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(LexError::Unterminated)
 }
 
-/// Whether a backslash-newline stands at `n`.
+/// Whether a backslash-newline is at `n`.
 pub(super) fn is_continuation(s: &[u8], n: usize) -> bool {
     s.get(n) == Some(&b'\\') && s.get(n + 1) == Some(&b'\n')
 }
 
-/// The byte at `n`, as bash sees it outside of single quotes.
+/// The byte at `n`, as bash sees it outside single quotes.
 pub(super) fn peek(s: &[u8], n: usize) -> LexResult<Option<u8>> {
     if is_continuation(s, n) { Err(LexError::Continuation(n)) } else { Ok(s.get(n).copied()) }
 }
 
-/// Behind the escape at `n`.
+/// The position behind the escape at `n`.
 fn after_escape(s: &[u8], n: usize) -> LexResult<usize> {
     peek(s, n).map(|_| n + 2)
 }
@@ -93,7 +93,7 @@ fn find_byte(needle: u8, hay: &[u8]) -> Option<usize> {
     hay.iter().position(|&b| b == needle)
 }
 
-/// The end of `$'…'`, from behind its quote: a backslash-newline stays.
+/// The end of `$'…'`, from behind its quote. A backslash-newline stays in it.
 fn after_ansi_c(s: &[u8], from: usize) -> LexResult<usize> {
     let mut n = from;
     while n < s.len() {
@@ -106,7 +106,7 @@ fn after_ansi_c(s: &[u8], from: usize) -> LexResult<usize> {
     Err(LexError::Unterminated)
 }
 
-/// The end of the double-quoted text that starts at `at`.
+/// The position behind the double-quoted text at `at`.
 pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let mut n = at + 1;
     while n < s.len() {
@@ -121,8 +121,7 @@ pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> LexResult<usize
     Err(LexError::Unterminated)
 }
 
-/// Bash reads to the next backquote that is not escaped, whatever quotes stand between: a backslash-newline goes even
-/// in single quotes.
+/// Bash reads to the next unescaped backquote, ignoring quotes: a backslash-newline is removed even in single quotes.
 fn after_backquote(s: &[u8], at: usize) -> LexResult<usize> {
     let mut n = at + 1;
     while n < s.len() {
@@ -135,14 +134,14 @@ fn after_backquote(s: &[u8], at: usize) -> LexResult<usize> {
     Err(LexError::Unterminated)
 }
 
-/// The parenthesis that closes the one before `at`, by counting: how bash looks for the end of `((` and `$((`, before
-/// it knows what they are.
+/// The position behind the parenthesis that closes the one before `at`, found by counting. Bash finds the end of `((`
+/// and `$((` this way before it knows what they are.
 pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
     let (mut n, mut open) = (at, 1);
     while n < s.len() {
         match s[n] {
             b'(' => (open, n) = (open + 1, n + 1),
-            // Whether bash looks past it for the second one depends on what it is reading.
+            // Whether bash skips the continuation to find the second parenthesis depends on the context.
             b')' if follows_continuations(s, n + 1, b')') => return Err(LexError::Grammar),
             b')' => {
                 (open, n) = (open - 1, n + 1);
@@ -158,7 +157,7 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
                 while *s.get(n).ok_or(LexError::Unterminated)? != b'"' {
                     n = match s[n] {
                         b'\\' => after_escape(s, n)?,
-                        // It would look for the end of that too; nobody writes so.
+                        // Bash would look for the end of the nested expansion too. This is rare, so it is refused.
                         b'`' => return Err(LexError::Grammar),
                         b'$' if matches!(peek(s, n + 1)?, Some(b'(' | b'{' | b'[')) => return Err(LexError::Grammar),
                         _ => n + 1,
@@ -173,7 +172,7 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
     Err(LexError::Unterminated)
 }
 
-/// The end of what `$` at `at` starts; just behind the `$` when it starts nothing.
+/// The end of what the `$` at `at` starts; the position behind the `$` if it starts nothing.
 pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<usize> {
     if depth > MAX_NESTING {
         return Err(LexError::TooDeep);
@@ -184,12 +183,12 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
             let end = match after_arithmetic(s, at + 3, depth) {
                 Ok(end) => end,
                 Err(why @ (LexError::TooDeep | LexError::TooLarge | LexError::Continuation(_))) => return Err(why),
-                // `$((a); b)`: a substitution that starts with a subshell.
+                // `$((a); b)` is a substitution that starts with a subshell.
                 Err(_) => super::token::end_of_list(s, at + 2, depth + 1)? + 1,
             };
             if end == counted { Ok(end) } else { Err(LexError::Grammar) }
         }
-        // Whether this is arithmetic depends on the version.
+        // Whether this is arithmetic depends on the version of bash.
         Some(b'(') if follows_continuations(s, at + 2, b'(') => Err(LexError::Grammar),
         Some(b'(') => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
         Some(b'[') => after_bracket(s, at + 2, depth),
@@ -205,7 +204,7 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
     }
 }
 
-/// Whether one or more backslash-newlines stand at `at`, and then this byte.
+/// Whether one or more backslash-newlines are at `at`, followed by this byte.
 fn follows_continuations(s: &[u8], at: usize, byte: u8) -> bool {
     let mut n = at;
     while is_continuation(s, n) {
@@ -214,7 +213,7 @@ fn follows_continuations(s: &[u8], at: usize, byte: u8) -> bool {
     n > at && s.get(n) == Some(&byte)
 }
 
-/// Behind whatever starts here: an escape, quotes, an expansion, or one byte.
+/// The position behind the escape, quotes, expansion or single byte at `n`.
 pub(super) fn after_one(s: &[u8], n: usize, depth: usize) -> LexResult<usize> {
     match s[n] {
         b'\\' => after_escape(s, n),
@@ -267,7 +266,7 @@ fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<
             // Whether these quote depends on the operator, the version and the mode.
             b'\'' if in_double => return Err(LexError::Grammar),
             b'\'' => n = after_single(s, n)?,
-            // New versions read this as one, old ones as two characters.
+            // New versions of bash read this as one unit, old ones as two characters.
             b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => return Err(LexError::Grammar),
             b'"' => n = after_double(s, n, depth)?,
             b'`' => n = after_backquote(s, n)?,
@@ -278,13 +277,13 @@ fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<
     Err(LexError::Unterminated)
 }
 
-/// The end of the word that starts at `at`: the first blank or operator outside quotes and expansions.
+/// The end of the word at `at`: the first blank or operator outside quotes and expansions.
 pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let mut n = at;
     while n < s.len() {
         match s[n] {
             b' ' | b'\t' | b'\n' | b'|' | b'&' | b';' | b')' => break,
-            // `a<(b)` goes on; `a<b` does not.
+            // `a<(b)` is one word; `a<b` is not.
             b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => {
                 if follows_continuations(s, n + 2, b'(') {
                     return Err(LexError::Grammar);
@@ -304,7 +303,7 @@ pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> LexResult<usize> 
     Ok(n)
 }
 
-/// Whether this is `name=` or `name+=` or `name[…]=`, behind which a parenthesis opens an array.
+/// Whether this is `name=`, `name+=` or `name[…]=`, behind which a parenthesis opens an array.
 fn starts_array(s: &[u8]) -> bool {
     let Some((b'=', before)) = s.split_last().map(|(l, b)| (*l, b)) else { return false };
     let before = before.strip_suffix(b"+").unwrap_or(before);
@@ -317,7 +316,7 @@ pub(crate) fn name_length(s: &[u8]) -> Option<usize> {
     (n > 0 && !s[0].is_ascii_digit()).then_some(n)
 }
 
-/// Whether a word has to be taken apart at all.
+/// Whether a word contains no syntax, so that it needs no splitting.
 pub(crate) fn is_plain(word: &str) -> bool {
     word.bytes().all(|b| {
         b.is_ascii_alphanumeric()
@@ -326,12 +325,12 @@ pub(crate) fn is_plain(word: &str) -> bool {
     })
 }
 
-/// Takes a word apart. `tildes`: also behind an unquoted `=` and `:`, as in assignments.
+/// Splits a word into pieces. `tildes`: also expand tildes behind an unquoted `=` or `:`, as in assignments.
 pub(crate) fn word_pieces(word: &str, tildes: bool) -> LexResult<Vec<WordPiece>> {
     WordLexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.read_word()
 }
 
-/// Takes the body of a here-document with an unquoted delimiter apart.
+/// Splits the body of a here-document with an unquoted delimiter into pieces.
 pub(crate) fn heredoc_pieces(text: &str) -> LexResult<Vec<WordPiece>> {
     let mut lexer = WordLexer { word: text, s: text.as_bytes(), out: Vec::new(), tildes: false };
     let end = lexer.read_double_quoted(0, None)?;
@@ -412,7 +411,7 @@ impl WordLexer<'_> {
         Ok(self.out)
     }
 
-    /// The inside of double quotes up to `until`, or a here-document's body up to its end.
+    /// Reads the inside of double quotes up to `until`, or a here-document body to its end.
     fn read_double_quoted(&mut self, at: usize, until: Option<u8>) -> LexResult<usize> {
         let mut n = at;
         if until.is_some() {
@@ -469,7 +468,7 @@ impl WordLexer<'_> {
             Some(b'{') => {
                 let text = inner(2, 1);
                 match parse_parameter(&text) {
-                    // Which quotes count in there depends on the operator.
+                    // Which quotes count inside depends on the operator.
                     Some(p) if !(quoted && p.rest.contains('\'')) => WordPiece::Parameter { parameter: p, quoted },
                     _ => WordPiece::Unsupported,
                 }
@@ -498,12 +497,12 @@ impl WordLexer<'_> {
     }
 }
 
-/// The start of the character behind the one that starts at `n`.
+/// The start of the character behind the one at `n`.
 fn next_char(s: &str, n: usize) -> usize {
     s.get(n..).and_then(|rest| rest.chars().next()).map_or(n, |c| n + c.len_utf8())
 }
 
-/// The inside of `${…}`; none for what bash would call a bad substitution, or run (`${ cmd; }`).
+/// Parses the inside of `${…}`. None for a bad substitution, or for one that runs a command (`${ cmd; }`).
 fn parse_parameter(text: &str) -> Option<Parameter> {
     let mut p = Parameter::default();
     let mut rest = text;
@@ -533,7 +532,7 @@ fn parse_parameter(text: &str) -> Option<Parameter> {
     (operator && (!p.length || p.rest.is_empty())).then_some(p)
 }
 
-/// Decodes the inside of `$'…'`; none for what is not text afterwards.
+/// Decodes the inside of `$'…'`. None if the result is not text.
 pub(crate) fn decode_ansi_c(text: &str) -> Option<String> {
     let mut out: Vec<u8> = Vec::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -573,7 +572,7 @@ pub(crate) fn decode_ansi_c(text: &str) -> Option<String> {
                 continue;
             }
         };
-        // A NUL ends the text, and then the rest is lost.
+        // Bash drops the text behind a NUL.
         if byte == 0 {
             return None;
         }

@@ -1,10 +1,10 @@
-//! Commands whose output is a list of file names: `find`, `git ls-files`, `grep -l` and their kind, and filters behind
-//! them that only choose among lines. What reads the list reads files below known directories.
+//! Commands whose output is a list of file names: `find`, `git ls-files`, `grep -l` and similar, and filters that
+//! only select lines of such a list. A command that reads the list reads files below known directories.
 //!
-//! The list is known as globs. They say where the names can lie and which names were asked for, so that
-//! `find . -name .env | xargs cat` asks as `cat .env` does. They are no promise about every word: whoever splits the list at
-//! blanks may make two words of one name. So only what the kernel confines to reading takes them for paths; for everything
-//! else they are unknown words.
+//! The list is described by globs: where the names can be, and which names were asked for. So `find . -name .env |
+//! xargs cat` needs approval as `cat .env` does. The globs do not describe every word: a command that splits the list
+//! at blanks may make two words of one name. So only commands that the kernel confines to reading take them as paths;
+//! for all others they are unknown words.
 
 use super::state::escape_glob;
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
 };
 use countersign_model::{InputSource, Occurrence, Word, WordValue};
 
-/// More starts and names than anyone writes.
+/// A list with more globs is treated as unknown.
 const MAX_GLOBS: usize = 32;
 
-/// The globs that a command's output matches, line by line; none when it may print anything else.
+/// The globs that match every line of a command's output; none if it may print anything else.
 pub(super) fn listed_globs(occurrence: &Occurrence) -> Option<Vec<String>> {
     let hidden = |r: &countersign_model::Redirect| !r.write || r.target.text() == Some("/dev/null");
     if occurrence.opaque.is_some() || !occurrence.assignments.is_empty() || !occurrence.redirects.iter().all(hidden) {
@@ -42,7 +42,7 @@ fn any_name() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// git, told to print names, and nothing that would print more or put something before them.
+/// For git commands that print names, with no option that prints more or adds a prefix.
 fn git_globs(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
     const NAMES_ONLY: &[&str] = &[
         "--",
@@ -77,7 +77,7 @@ fn git_globs(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
     listing.then(any_name)
 }
 
-/// Words by the grammar of a read-only phrase; none when they do not fit it.
+/// Parses words by the grammar of a read-only phrase; none if they do not fit.
 fn parse_words<'w>(verb: &str, words: &'w [Word]) -> Option<ParsedOptions<'w>> {
     let phrase = tables::phrase(verb)?;
     let parsed = phrase.grammar.parse_options(words, phrase.harmless, false);
@@ -98,7 +98,7 @@ fn word_globs(word: &Word) -> Option<Vec<String>> {
     }
 }
 
-/// Every name below every start; without names, everything and the start itself.
+/// Every name below every start; without names, everything below and the start itself.
 fn globs_below(starts: &[String], names: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for start in starts {
@@ -124,13 +124,13 @@ fn find_globs(words: &[Word]) -> Option<Vec<String>> {
     }
     let texts: Vec<Option<&str>> = words.iter().map(Word::text).collect();
     let (mut names, mut other) = (Vec::new(), false);
-    // Where nothing says what to print, all that any alternative lets through is printed, also what is pruned.
+    // Without a print action, find prints what any alternative accepts, including pruned names.
     let printed = texts.iter().any(|t| matches!(t, Some("-print" | "-print0"))) || !texts.contains(&Some("-prune"));
     for (n, text) in texts.iter().enumerate() {
         let left_out = printed && phrase::find_excludes(words, n);
         match text {
             Some("-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename") if !left_out => {
-                // In quotes a pattern is text to the shell and a pattern to find.
+                // A quoted pattern is text to the shell and a pattern to `find`.
                 match &words.get(n + 1)?.value {
                     WordValue::One(glob) => names.push(glob.clone()),
                     WordValue::Any(globs) | WordValue::Pattern(globs) => names.extend(globs.iter().cloned()),
@@ -152,7 +152,7 @@ fn find_globs(words: &[Word]) -> Option<Vec<String>> {
     Some(globs)
 }
 
-/// Where a search looks, with the names that it is told to look at.
+/// The globs of the files that a search reads, limited to the selected names.
 fn search_globs(parsed: &ParsedOptions<'_>, pattern: usize, selects: &[&str]) -> Option<Vec<String>> {
     let mut starts = Vec::new();
     for (word, _) in parsed.operands.iter().skip(pattern) {
@@ -174,7 +174,7 @@ fn grep_globs(words: &[Word]) -> Option<Vec<String>> {
     let pattern = usize::from(!parsed.has(&["-e", "-f", "--regexp", "--file"]));
     let reads_input =
         parsed.operands.len() <= pattern && !parsed.has(&["-r", "-R", "--recursive", "--dereference-recursive"]);
-    // What it calls its input may be anything.
+    // `--label` replaces the printed name of the input.
     (lists && !reads_input && !parsed.has(&["--label"]))
         .then(|| search_globs(&parsed, pattern, &["--include"]))
         .flatten()
@@ -284,19 +284,19 @@ fn ls_files_globs(words: &[Word]) -> Option<Vec<String>> {
     Some(globs)
 }
 
-/// What is left of a list behind a filter that chooses among its lines and changes none.
+/// The list behind a filter that selects lines and changes none.
 fn filtered_globs(occurrence: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
     let InputSource::Files(globs) = &occurrence.input else { return None };
     let program = occurrence.words.first()?.text()?;
     let parsed = parse_words(program, words)?;
     let mut globs = globs.clone();
     match program {
-        // Bytes may end or begin in the middle of a name.
+        // A byte count may cut a name in the middle.
         "head" | "tail" if parsed.operands.is_empty() && !parsed.has(&["-c", "--bytes"]) => {}
         "cat" if parsed.operands.is_empty() && parsed.options.is_empty() => {}
         "sort" if parsed.operands.is_empty() => {}
         "uniq" if parsed.operands.is_empty() && !parsed.has(&["-c", "--count"]) => {}
-        // Between lines and what `-0` takes.
+        // Converts between lines and the format of `xargs -0`.
         "tr" => {
             let texts: Vec<Option<&str>> = parsed.operands.iter().map(|(w, _)| w.text()).collect();
             if !matches!(texts[..], [Some("\\n"), Some("\\0")] | [Some("\\0"), Some("\\n")])
@@ -312,7 +312,7 @@ fn filtered_globs(occurrence: &Occurrence, words: &[Word]) -> Option<Vec<String>
                 return None;
             }
             if !parsed.has(&["-v", "--invert-match"]) {
-                // What is asked for by this is asked for by name.
+                // A pattern that selects names asks for these names.
                 let wanted = parsed.operands[0].0.text().and_then(plain_regex_glob)?;
                 globs.extend(globs_below(&[String::new()], &[format!("*{wanted}*")]));
             }
@@ -322,7 +322,7 @@ fn filtered_globs(occurrence: &Occurrence, words: &[Word]) -> Option<Vec<String>
     Some(globs)
 }
 
-/// A regular expression that stands for itself, with `.` as any letter; the glob that it is.
+/// The glob for a regular expression of literal characters and `.`; none for any other.
 fn plain_regex_glob(regex: &str) -> Option<String> {
     let mut out = String::new();
     let mut chars = regex.trim_start_matches('^').trim_end_matches('$').chars();

@@ -1,5 +1,5 @@
-//! Shell text, read with bash's own grammar: every command in it, with what is known of its words and of where it
-//! runs. No regular expressions over text; what cannot be read is opaque.
+//! Reads shell text with bash's grammar: every command in it, with what is known about its words and its directory.
+//! Text that cannot be read is opaque; nothing is guessed by regular expressions.
 
 mod assigned_variables;
 mod braces;
@@ -22,7 +22,7 @@ pub(crate) use simple_command::{
 };
 pub(crate) use state::unescape_glob;
 
-/// The first character that a person would not see, or that would reorder what they see.
+/// The first character that is invisible, or that reorders the text on screen.
 #[must_use]
 pub fn find_invisible_char(text: &str) -> Option<char> {
     text.chars().find(|c| {

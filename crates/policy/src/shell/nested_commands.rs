@@ -1,4 +1,5 @@
-//! Programs that run other programs: shells, `find -exec`, `ssh`, interpreters. Wrappers are in `strip`.
+//! Programs that run other programs: shells, `find -exec`, `ssh`, interpreters. Wrappers such as `sudo` are in
+//! `wrappers`.
 
 use super::{
     plan_builder::{PlanBuilder, TextPosition},
@@ -13,12 +14,12 @@ pub(super) const SHELLS: &[&str] = &[
     "bash", "sh", "dash", "ash", "rbash", "ksh", "ksh93", "rksh", "mksh", "lksh", "oksh", "pdksh", "loksh", "posh", "zsh",
     "rzsh", "yash", "rc", "es",
 ];
-/// Those whose text means what the reader takes it for. Others have words of their own, and read ours differently.
+/// Shells whose text this crate can read. Other shells have their own keywords, and read the same text differently.
 const READABLE_SHELLS: &[&str] = &["bash", "sh", "dash", "ash", "rbash"];
-/// Interpreters whose code is near enough to a shell's to be read for its risks.
+/// Interpreters whose code resembles a shell's enough to be read for its risks.
 pub(super) const SHELL_LIKE: &[&str] = &["fish", "csh", "tcsh", "nu", "xonsh"];
 
-/// Interpreters: the options that take code, and the letter that does so inside a cluster.
+/// Interpreters, the options that take code, and the letters that do so inside a cluster.
 const INTERPRETERS: &[(&str, &[&str], &str)] = &[
     ("python", &["-c"], "c"),
     ("pypy", &["-c"], "c"),
@@ -61,8 +62,8 @@ const INTERPRETERS: &[(&str, &[&str], &str)] = &[
     ("sqlite3", &["-cmd"], ""),
 ];
 
-/// Whether options of a shell leave the meaning of its text alone. The last letter may be an `o`, and then the next word
-/// names the option.
+/// Whether the options of a shell leave the meaning of its text unchanged. The last letter may be an `o`; the next
+/// word then names the option.
 fn keeps_text_meaning(text: &str, next: Option<&Word>) -> bool {
     const NAMES: &[&str] = &["pipefail", "errexit", "nounset", "xtrace", "verbose"];
     let letters = if text.starts_with('-') { "ceuxvl" } else { "euxv" };
@@ -75,17 +76,17 @@ fn keeps_text_meaning(text: &str, next: Option<&Word>) -> bool {
 
 /// What the options of a shell say.
 struct ShellOptions {
-    /// The first word behind them.
+    /// The index of the first word behind the options.
     rest: usize,
-    /// `-c`: the first word behind them is the program.
+    /// `-c`: the first word behind the options is the program text.
     text_follows: bool,
-    /// `-s`: the program comes from its input.
+    /// `-s`: the program text comes from the input.
     from_input: bool,
-    /// All of them leave the meaning of the text alone.
+    /// All options leave the meaning of the text unchanged.
     reviewed: bool,
-    /// `--rcfile`: a file is run first.
+    /// `--rcfile`: the shell runs a file first.
     runs_file_first: bool,
-    /// `--version` and such: nothing runs.
+    /// `--version` or similar: nothing runs.
     informs: bool,
 }
 
@@ -118,7 +119,7 @@ impl ShellOptions {
                     found.reviewed = false;
                 }
                 _ if text.len() > 1 && text.starts_with(['-', '+']) => {
-                    // Bash takes a command behind `+c` as well.
+                    // Bash also takes a command behind `+c`.
                     found.text_follows |= text.contains('c');
                     found.from_input |= text.contains('s');
                     found.reviewed &= keeps_text_meaning(text, words.get(found.rest + 1));
@@ -132,13 +133,13 @@ impl ShellOptions {
     }
 }
 
-/// Whether these are options after which an interpreter only says something about itself.
+/// Whether an interpreter only prints information about itself with this option.
 fn prints_information(text: &str) -> bool {
     matches!(text, "--version" | "-V" | "-v" | "--help" | "-h" | "-version" | "version" | "help")
 }
 
 impl PlanBuilder<'_> {
-    /// `bash -c '…'`, `bash script`, `… | sh`.
+    /// Reads `bash -c '…'`, `bash script`, `… | sh`.
     pub(super) fn read_shell_command(
         &mut self,
         program: &str,
@@ -162,7 +163,7 @@ impl PlanBuilder<'_> {
         }
         let mut inner = state.clone();
         for assignment in &occurrence.assignments {
-            // Without a word of how it got there, a shell goes by where it is.
+            // Without PWD, a shell takes its directory from the kernel, with symbolic links resolved.
             inner.physical |= matches!(assignment.name.as_str(), "PWD" | "environment");
             Rc::make_mut(&mut inner.exported).insert(assignment.name.clone(), assignment.value.clone());
             inner.set(&assignment.name, assignment.value.clone());
@@ -186,7 +187,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// `bash -c '…'`: the text is read in its place, if it is known and nothing else stands in the way.
+    /// Reads the text of `bash -c '…'` in place, if the text is known and the shell is not opaque.
     fn read_shell_argument(
         &mut self,
         word: &Word,
@@ -197,7 +198,7 @@ impl PlanBuilder<'_> {
     ) {
         match word.texts() {
             Some([text]) if occurrence.opaque.is_none() => {
-                // What the shell itself writes to counts for all that runs in it.
+                // The redirects of the shell apply to everything that runs in it.
                 if !occurrence.redirects.is_empty() {
                     self.emit(Occurrence { verb: ":".to_owned(), words: vec![Word::literal(":")], ..occurrence });
                 }
@@ -213,7 +214,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// `… | sh`: what it reads is its program.
+    /// Reads `… | sh`, where the input is the program.
     fn read_shell_input(&mut self, mut occurrence: Occurrence, position: TextPosition, inner: &ShellState) {
         occurrence.opaque.get_or_insert(Opaque::Input);
         let text = match &occurrence.input {
@@ -226,7 +227,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The commands of `find … -exec`.
+    /// Reads the commands of `find … -exec`.
     pub(super) fn read_find_actions(
         &mut self,
         occurrence: &Occurrence,
@@ -241,7 +242,7 @@ impl PlanBuilder<'_> {
             if !matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir") {
                 continue;
             }
-            // Only these gather names and end at a `+`.
+            // Only these collect names and end at a `+`.
             let gathers = text.starts_with("-exec");
             let end = (n..words.len())
                 .find(|&m| {
@@ -254,7 +255,7 @@ impl PlanBuilder<'_> {
             let inner: Vec<Word> = words[n..end]
                 .iter()
                 .map(|w| match w.text() {
-                    // A name below where it started: it cannot look like an option unless that did.
+                    // A name below the starting point looks like an option only if the starting point does.
                     Some("{}") if !text.ends_with("dir") => Word {
                         value: WordValue::Pattern(below.clone()),
                         quoted: true,
@@ -269,7 +270,7 @@ impl PlanBuilder<'_> {
             if !inner.is_empty() {
                 let mut there = state.clone();
                 if text.ends_with("dir") {
-                    // In the directory of each file, which may be above where it started.
+                    // The command runs in the directory of each file, which may be above the starting point.
                     there.directory = Rc::new(Directory::Unknown);
                 }
                 let before = (std::mem::take(&mut self.input), std::mem::replace(&mut self.wrapped, true));
@@ -280,7 +281,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What `ssh` is told to run there: read for its risks.
+    /// Reads the command that `ssh` runs on the other machine, for its risks.
     pub(super) fn read_ssh_command(&mut self, occurrence: &mut Occurrence, position: TextPosition, state: &ShellState) {
         let takes = "BbcDEeFIiJLlmOopQRSWw";
         let mut n = 1;
@@ -307,7 +308,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Programs that options name: `tar --info-script=…`, `rsync -e …`, `git rebase --exec …`.
+    /// Reads programs that options name: `tar --info-script=…`, `rsync -e …`, `git rebase --exec …`.
     pub(super) fn read_option_programs(
         &mut self,
         occurrence: &Occurrence,
@@ -372,7 +373,7 @@ pub(super) fn find_interpreter(
     INTERPRETERS.iter().find(|(name, _, _)| *name == program || *name == bare)
 }
 
-/// Programs that can be told to run code, and whose operands are not that.
+/// Programs that can run code, but whose operands are not scripts.
 const TAKE_NO_SCRIPT: &[&str] = &["gdb", "lldb", "emacs", "vim", "vi", "nvim", "ex", "sqlite3"];
 
 /// Whether the first operand of a program is a script that it runs.
@@ -380,7 +381,7 @@ pub(crate) fn runs_scripts(program: &str) -> bool {
     SHELLS.contains(&program) || find_interpreter(program).is_some() && !TAKE_NO_SCRIPT.contains(&program)
 }
 
-/// Whether an interpreter gets its code from its words or its input.
+/// Whether an interpreter takes its code from its words or its input.
 pub(super) fn code_source(occurrence: &Occurrence, code: &[&str], letters: &str) -> Option<Opaque> {
     let mut operand = false;
     for word in &occurrence.words[1..] {
@@ -401,7 +402,7 @@ pub(super) fn code_source(occurrence: &Occurrence, code: &[&str], letters: &str)
         if is_stdin(word) {
             return Some(Opaque::Input);
         }
-        // Behind the script come its own words.
+        // The words behind the script are the script's own.
         if !text.starts_with('-') || matches!(text, "-m") || prints_information(text) {
             operand = true;
             break;

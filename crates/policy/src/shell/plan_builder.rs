@@ -1,5 +1,5 @@
-//! From text to occurrences: every simple command anywhere in it, with the state that the shell is in when it gets
-//! there. Follows the grammar's types one by one; what is not followed is opaque, never skipped.
+//! Turns text into occurrences: every simple command in it, with the state of the shell at that point. Handles every
+//! type of the syntax tree; what cannot be followed becomes opaque and is never skipped.
 
 use super::{
     lex::LexError,
@@ -10,16 +10,16 @@ use brush_parser::{ParserOptions, SourceSpan, ast};
 use countersign_model::{Directory, InputSource, Occurrence, Opaque, Word, WordValue};
 use std::{ops::Range, rc::Rc};
 
-/// The longest text that is read at all.
+/// The longest text that is read.
 pub(crate) const MAX_TEXT_BYTES: usize = 64 * 1024;
-/// How often shells may nest in shells, and substitutions in each other.
+/// The nesting limits of shells in shells, and of substitutions.
 const MAX_SHELL_NESTING: usize = 8;
 const MAX_SUBSTITUTION_NESTING: usize = 32;
-/// More occurrences than a person would look at, or than any honest command has.
+/// The limits on the size of a plan; no ordinary command reaches them.
 const MAX_OCCURRENCES: usize = 2000;
 const MAX_SUBSTITUTIONS: usize = 500;
 
-/// Where a text stands in the text of the request: exactly, or somewhere inside a span.
+/// The position of a text in the text of the request: exact, or somewhere inside a span.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextPosition {
     pub(super) start: usize,
@@ -32,7 +32,7 @@ impl TextPosition {
         self.start..self.end
     }
 
-    /// A text that starts `at` this offset inside, or somewhere inside.
+    /// The position of a text that starts at this offset inside; without an offset, somewhere inside.
     pub(super) fn nested_at(self, at: Option<usize>) -> Self {
         match at {
             Some(at) if self.exact => Self { start: self.start + at, ..self },
@@ -43,27 +43,27 @@ impl TextPosition {
 
 pub(crate) struct PlanBuilder<'a> {
     pub(super) home: &'a str,
-    /// Variables that every program of the task finds in its environment.
+    /// Whether a variable is in the environment of the task's programs.
     pub(super) environment: &'a dyn Fn(&str) -> bool,
     pub(crate) occurrences: Vec<Occurrence>,
     pub(crate) multiplies: bool,
-    /// What made the command opaque that is being expanded.
+    /// The reason why the command that is being expanded is opaque.
     pub(super) pending_opaque: Option<Opaque>,
-    /// Where the text that is being read stands.
+    /// The position of the text that is being read.
     pub(super) position: TextPosition,
-    /// Where the text that is being read had line continuations.
+    /// The line continuations of the text that is being read.
     continuations: token::ContinuationMap,
     pub(super) input: InputSource,
     pub(super) privileged: bool,
-    /// Read only for its risks: it is not what the shell was given.
+    /// The text is read only for its risks; the shell does not run it as written.
     pub(super) shadow: bool,
-    /// Another program stands before it: what looks like a builtin may be a program of that name.
+    /// A wrapper precedes the command, so the name of a builtin may mean a program.
     pub(super) wrapped: bool,
-    /// Behind `timeout`, which ends it by a signal.
+    /// The command runs under `timeout`, which ends it with a signal.
     pub(super) timed: bool,
-    /// What the pipeline before has printed, where that is a list of file names.
+    /// The files that the preceding pipeline lists, if it prints a list of file names.
     pub(super) listed_files: Option<Vec<String>>,
-    /// A shell without bash's own syntax.
+    /// The shell may lack bash's own syntax.
     pub(super) posix: bool,
     substitution_depth: usize,
     shell_depth: usize,
@@ -106,7 +106,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Reads an argv: one command, nothing to expand.
+    /// Reads an argv: one command, without expansion.
     pub(crate) fn read_argv(&mut self, argv: &[String], cwd: &str) {
         let end = argv.iter().map(|w| w.len() + 1).sum::<usize>().saturating_sub(1);
         self.position = TextPosition { start: 0, end, exact: false };
@@ -136,7 +136,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Text that stays unread, as one occurrence.
+    /// Adds text that cannot be read as one occurrence.
     pub(super) fn emit_unread(&mut self, text: &str, why: Opaque, state: &ShellState) {
         self.emit(Occurrence {
             verb: "bash".to_owned(),
@@ -150,7 +150,7 @@ impl<'a> PlanBuilder<'a> {
         });
     }
 
-    /// What an expansion outside of any command has made opaque.
+    /// Adds an occurrence if an expansion outside any command was opaque.
     fn emit_pending_opaque(&mut self, state: &ShellState) {
         if let Some(why) = self.take_opaque() {
             self.emit_unread("", why, state);
@@ -167,9 +167,9 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Reads text in a subshell of its own: `$(…)`, `<(…)`.
-    /// What it says in the end, when that is plain: never taken for certain, since programs may be other than they
-    /// seem, but enough to refuse something.
+    /// Reads text that runs in its own subshell: `$(…)`, `<(…)`. Returns its output if that is a literal. The output
+    /// is a hint, not a certainty, since a program may be other than its name suggests: it may be used to refuse a
+    /// command, never to allow one.
     pub(super) fn read_substitution(
         &mut self,
         text: &str,
@@ -204,13 +204,13 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Reads the text that another shell is given.
+    /// Reads the text that another shell gets.
     pub(super) fn read_shell_text(&mut self, text: &str, position: TextPosition, state: &ShellState, posix: bool) {
         let saved = (self.shell_depth, self.posix, self.wrapped);
         self.wrapped = true;
         self.shell_depth += 1;
         self.posix |= posix;
-        // A child shell has the exported variables only, and no functions.
+        // A child shell has only the exported variables, and no functions.
         let mut inner = state.clone();
         inner.variables = Rc::new(
             state
@@ -224,7 +224,7 @@ impl<'a> PlanBuilder<'a> {
         if self.shell_depth > MAX_SHELL_NESTING {
             self.emit_unread(text, Opaque::TooDeep, state);
         } else if super::find_invisible_char(text).is_some() {
-            // Spelled as escapes it was visible; bash has marks of its own among these.
+            // The characters were visible while they were written as escapes. Bash uses some of them internally.
             self.emit_unread(text, Opaque::Invisible, state);
         } else {
             self.read_substitution(text, position.nested_at(None), &inner);
@@ -258,14 +258,14 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Text that bash may still run in part, for it runs each command as soon as it has read it: the shortest runs of
-    /// lines that can be read, for their risks.
+    /// Reads parts of a text that cannot be read as a whole, for their risks: bash runs each command as soon as it
+    /// has read it. Uses the shortest runs of lines that can be read.
     fn salvage_lines(&mut self, text: &str, state: &ShellState) {
         if self.shadow || text.len() > MAX_TEXT_BYTES {
             return;
         }
         self.shadow = true;
-        // What stands where in the pieces is not where it stands in the text.
+        // Positions inside the parts are not positions in the text.
         let (position, joined) = (self.position, std::mem::take(&mut self.continuations));
         self.position = position.nested_at(None);
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -292,7 +292,7 @@ impl<'a> PlanBuilder<'a> {
         (self.position, self.continuations) = (position, joined);
     }
 
-    /// A line that cannot be read: whatever stands between its operators, in case that is a command.
+    /// Reads the fragments between the operators of a line that cannot be read, in case one is a command.
     fn salvage_fragments(&mut self, line: &str, state: &ShellState, tries: &mut i32) {
         for piece in line.split([';', '&', '|', '(', ')', '{', '}', '`', '\n']).take(32) {
             let piece = piece.trim().trim_start_matches(['"', '\'', '$']);
@@ -318,7 +318,7 @@ impl<'a> PlanBuilder<'a> {
                     ExitStates::unchanged(state.clone())
                 }
             };
-            // Behind an `exit` nothing runs; it is read all the same.
+            // Nothing runs behind an `exit`, but it is read all the same.
             if let Some(next) = exit.clone().merged() {
                 *state = next;
             }
@@ -355,7 +355,7 @@ impl<'a> PlanBuilder<'a> {
         if let [only] = &pipeline.seq[..] {
             let from = self.occurrences.len();
             let exit = self.read_command(only, state);
-            // Only what is substituted is a list for anyone.
+            // Only a substitution uses the list.
             self.listed_files = if self.substitution_depth > 0 { self.listed_by_stage(only, from) } else { None };
             return if pipeline.bang { ExitStates { ok: exit.failed, failed: exit.ok } } else { exit };
         }
@@ -364,7 +364,7 @@ impl<'a> PlanBuilder<'a> {
         for command in &pipeline.seq {
             let from = self.occurrences.len();
             self.read_command(command, &mut state.clone());
-            // What the stage says is what the next one reads.
+            // The output of a stage is the input of the next.
             let literal = match (command, &self.occurrences[from.min(self.occurrences.len())..]) {
                 (ast::Command::Simple(_), [only]) => literal_output(only),
                 _ => None,
@@ -380,7 +380,7 @@ impl<'a> PlanBuilder<'a> {
         ExitStates::unchanged(state.clone())
     }
 
-    /// The file names that a stage prints, where it is one command and they are all that it prints.
+    /// The file names that a stage prints, if it is one command that prints nothing else.
     fn listed_by_stage(&self, command: &ast::Command, from: usize) -> Option<Vec<String>> {
         match (command, self.occurrences.get(from..)?) {
             (ast::Command::Simple(_), [only]) => super::listing::listed_globs(only),
@@ -405,7 +405,7 @@ impl<'a> PlanBuilder<'a> {
                 self.input = outside;
                 let position = self.position_of(Some(&test.loc));
                 if self.posix {
-                    // A shell without it reads two commands here.
+                    // A shell without `[[` reads two commands here.
                     self.mark_opaque(Opaque::Unparseable);
                 }
                 let mut operands = Vec::new();
@@ -426,7 +426,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// The redirects of a compound command: files of their own, and input for all that is inside.
+    /// Reads the redirects of a compound command, which set the input of everything inside.
     fn read_redirects(&mut self, list: Option<&ast::RedirectList>, state: &mut ShellState) {
         let Some(list) = list else { return };
         let mut redirects = Vec::new();
@@ -501,7 +501,7 @@ impl<'a> PlanBuilder<'a> {
             None => WordValue::Unknown,
         };
         self.forget_changed(&clause.body.list, state);
-        // No word, no round: then the variable is what it was.
+        // Without a word there is no round, and the variable keeps its value.
         let before = state.clone();
         self.assign(&clause.variable_name, value, state);
         if words.iter().any(Word::is_listed) {
@@ -553,7 +553,7 @@ impl<'a> PlanBuilder<'a> {
             }
             self.emit_pending_opaque(state);
             if let Some(list) = &item.cmd {
-                // `;&` and `;;&` go on into the next: any item may follow any state before it.
+                // `;&` and `;;&` continue into the next item, so any item may follow any earlier state.
                 let mut entry = all.clone().unwrap_or_else(|| state.clone());
                 all = merge_states(all, self.read_list(list, &mut entry).merged());
             }
@@ -562,7 +562,7 @@ impl<'a> PlanBuilder<'a> {
         ExitStates::unchanged(all.unwrap_or_else(|| state.clone()))
     }
 
-    /// A loop: what its body changes is not known when it comes round again.
+    /// Reads a loop. What the body changes is unknown in the next round.
     fn read_loop(
         &mut self,
         condition: Option<&ast::CompoundList>,
@@ -618,7 +618,7 @@ impl<'a> PlanBuilder<'a> {
         let mut inner = state.clone();
         inner.forget();
         let outside = self.input.clone();
-        // Who calls it, and with what input, is not known here.
+        // The caller of the function and its input are not known here.
         self.input = InputSource::Pipe;
         self.read_redirects(function.body.1.as_ref(), &mut inner);
         self.read_compound(&function.body.0, &mut inner);
@@ -627,7 +627,7 @@ impl<'a> PlanBuilder<'a> {
     }
 }
 
-/// Whether a stage may do something with each file name that it is given.
+/// Whether a stage may act on each file name of its input.
 fn takes_lists(command: &ast::Command) -> bool {
     match command {
         ast::Command::Simple(simple) => simple.word_or_name.as_ref().is_some_and(|w| w.value == "xargs"),
@@ -641,7 +641,7 @@ pub(super) fn is_array(raw: &str) -> bool {
     raw.split_once("=(").is_some_and(|(name, _)| super::lex::name_length(name.as_bytes()).is_some())
 }
 
-/// What `echo` and `cat <<` pass on to the next stage, when that is literal.
+/// The output of `echo` or `cat <<`, if it is literal.
 fn literal_output(occurrence: &Occurrence) -> Option<String> {
     if occurrence.redirects.iter().any(|r| r.write) || occurrence.opaque.is_some() {
         return None;
@@ -651,7 +651,8 @@ fn literal_output(occurrence: &Occurrence) -> Option<String> {
         (["echo" | "printf", rest @ ..], _) => {
             let rest: Vec<&str> =
                 rest.iter().copied().skip_while(|w| matches!(*w, "-n" | "-e" | "-E" | "-ne" | "-en")).collect();
-            // `\n` is a newline to printf and to `echo -e`: read it as one, so that nothing hides behind it.
+            // `
+            // ` is a newline to printf and to `echo -e`, so it is read as one and can hide nothing.
             Some(rest.join(" ").replace("\\n", "\n"))
         }
         (["cat"], InputSource::Text(text)) => text.clone(),
@@ -663,7 +664,7 @@ fn parse(text: &str) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
     parse_within(text, token::MAX_RESCANNED_BYTES)
 }
 
-/// One of many tries to read some of a text.
+/// Parses a part of a text, with a lower limit because many parts are tried.
 fn try_parse(text: &str) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
     parse_within(text, token::MAX_RESCANNED_BYTES_PER_TRY)
 }
@@ -675,7 +676,7 @@ fn parse_within(text: &str, max_rescanned_bytes: usize) -> Result<(ast::Program,
         LexError::Unterminated | LexError::Grammar | LexError::Continuation(_) => Opaque::Unparseable,
     })?;
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
-    // The grammar is another's; should it panic, the text is one that we could not read.
+    // If the parser crate panics, the text counts as one that cannot be read.
     match std::panic::catch_unwind(|| brush_parser::parse_tokens(&tokens, &options)) {
         Ok(Ok(program)) => Ok((program, joined)),
         Ok(Err(_)) | Err(_) => Err(Opaque::Unparseable),

@@ -1,5 +1,5 @@
-//! One simple command: its assignments, the shell's own builtins, programs that run other programs, shells inside
-//! shells. What is left after that is an occurrence.
+//! Reads one simple command: its assignments, the shell's builtins, programs that run other programs, and nested
+//! shells. Every other command becomes an occurrence as it is.
 
 use super::{
     lex,
@@ -11,22 +11,22 @@ use crate::{paths, tables};
 use countersign_model::{Assignment, Directory, InputSource, Occurrence, Opaque, Redirect, Word, WordValue};
 use std::rc::Rc;
 
-/// Names that change nothing but how text looks.
+/// Variables that only change how output looks.
 const INERT_VARIABLES: &[&str] =
     &["LANG", "LANGUAGE", "TZ", "COLUMNS", "LINES", "NO_COLOR", "CLICOLOR", "GIT_OPTIONAL_LOCKS"];
-/// Numbers to bash, or its own: what is assigned to them is evaluated.
+/// Variables to which bash assigns by evaluating the value.
 #[rustfmt::skip]
 const EVALUATED_VARIABLES: &[&str] = &[
     "RANDOM", "SRANDOM", "SECONDS", "HISTCMD", "LINENO", "OPTIND", "BASHPID", "EPOCHSECONDS", "UID", "EUID", "PPID",
 ];
-/// Names that bash itself acts on.
+/// Variables that bash itself uses.
 #[rustfmt::skip]
 const BASH_VARIABLES: &[&str] = &[
     "PATH", "HOME", "IFS", "CDPATH", "ENV", "SHELLOPTS", "BASHOPTS", "PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND",
     "GLOBIGNORE", "POSIXLY_CORRECT", "TIMEFORMAT", "TMOUT", "FIGNORE", "EXECIGNORE", "OPTIND", "FUNCNEST", "TMPDIR",
     "HISTFILE", "HISTCMD", "INPUTRC", "MAILPATH", "OLDPWD", "PWD", "SHELL",
 ];
-/// Names by which programs are told what to run or to load, and which many people have in their environment.
+/// Common variables that tell programs what to run or to load.
 #[rustfmt::skip]
 const PROGRAM_VARIABLES: &[&str] = &[
     "PAGER", "EDITOR", "VISUAL", "BROWSER", "TERM", "CC", "CXX", "LD", "AR", "MAKEFLAGS", "CFLAGS", "LDFLAGS",
@@ -41,25 +41,25 @@ const PROGRAM_VARIABLE_PREFIXES: &[&str] = &[
     "MALLOC_", "LUA_", "OPENSSL_", "CURL_", "WGET", "PIP_", "UV_", "VIRTUAL_ENV", "CONDA", "MAKE", "CMAKE",
 ];
 
-/// Whether bash, or the loader of every program, goes by this name.
+/// Whether bash, or the loader of every program, uses this variable.
 pub(crate) fn is_bash_variable(name: &str) -> bool {
     BASH_VARIABLES.contains(&name) || ["BASH", "LD_"].iter().any(|p| name.starts_with(p)) || name == "environment"
 }
 
-/// Whether a locale is known for characters whose second half may be a backslash or a quote.
+/// Whether a locale uses characters whose second byte may be a backslash or a quote.
 pub(crate) fn splits_characters(name: &str, value: &str) -> bool {
     const OF_HALVES: &[&str] = &["gbk", "gb18030", "gb2312", "big5", "sjis", "shift", "johab", "hkscs"];
     let value = value.to_ascii_lowercase();
     matches!(name, "LANG" | "LC_ALL" | "LC_CTYPE") && OF_HALVES.iter().any(|set| value.contains(set))
 }
 
-/// Whether a program would do something else with this in its environment, as far as anyone can know.
+/// Whether a variable is known not to change what programs do.
 pub(crate) fn is_inert_variable(name: &str) -> bool {
     INERT_VARIABLES.contains(&name) || name.starts_with("LC_")
 }
 
-/// Whether a locale leaves it to us where characters end: in some character sets a backslash or a quote is the second
-/// half of a character, and bash reads by them from the next line on.
+/// Whether a locale keeps the boundaries of characters that this reader assumes. In some character sets a backslash
+/// or a quote is the second byte of a character, and bash applies a new locale from the next line on.
 pub(crate) fn keeps_characters(name: &str, value: &WordValue) -> bool {
     if !matches!(name, "LANG" | "LC_ALL" | "LC_CTYPE") {
         return true;
@@ -69,7 +69,7 @@ pub(crate) fn keeps_characters(name: &str, value: &WordValue) -> bool {
     matches!(value.as_str(), "" | "c" | "posix") || value.ends_with(".utf-8") || value.ends_with(".utf8")
 }
 
-/// Variables by which a shell that starts runs code of its own, or takes words for something else.
+/// Variables that make a new shell run code, or read words differently.
 pub(crate) fn mutates_bash(name: &str) -> bool {
     const MUTATE: &[&str] =
         &["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE"];
@@ -87,9 +87,9 @@ impl PlanBuilder<'_> {
                 || (self.environment)(name))
     }
 
-    /// A variable of this shell gets a value.
+    /// Sets a variable of this shell.
     pub(super) fn assign(&mut self, name: &str, value: WordValue, state: &mut ShellState) {
-        // What may not be changed keeps what it had; which of the two that is, nobody keeps track of.
+        // A readonly variable keeps its old value, which is not tracked.
         let value = if state.readonly.contains(name) { WordValue::Unknown } else { value };
         if self.affects_programs(name) {
             self.export(name, value, state);
@@ -105,7 +105,7 @@ impl PlanBuilder<'_> {
         state.set(name, value);
     }
 
-    /// `NAME=value` as it is written; none when it is not that.
+    /// Reads `NAME=value`; none if the word has another form.
     fn read_assignment(
         &mut self,
         raw: &str,
@@ -147,7 +147,7 @@ impl PlanBuilder<'_> {
         Some((name.to_owned(), value))
     }
 
-    /// `NAME=value` behind `export`: the name is known even where the value is not.
+    /// Reads `NAME=value` behind `export`: the name is known even if the value is not.
     pub(super) fn read_declaration(&mut self, raw: &str, position: TextPosition, state: &mut ShellState) -> Word {
         match self.read_assignment(raw, position, state) {
             Some((name, WordValue::One(value))) => Word::literal(format!("{name}={value}")),
@@ -156,7 +156,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The elements of `name=(…)`.
+    /// Reads the elements of `name=(…)`.
     pub(super) fn read_array(&mut self, raw: &str, position: TextPosition, state: &mut ShellState) {
         let Some((_, inner)) = raw.split_once("=(") else { return };
         let inner = inner.strip_suffix(')').unwrap_or(inner);
@@ -223,7 +223,7 @@ impl PlanBuilder<'_> {
             }
             return ExitStates::unchanged(state.clone());
         }
-        // Before these an assignment stays, in this shell or that.
+        // An assignment before one of these persists in some shells.
         const KEEP: &[&str] = &[
             ":", ".", "source", "eval", "exec", "export", "readonly", "declare", "typeset", "local", "set", "shift",
             "trap", "unset", "return", "exit", "break", "continue", "command", "builtin",
@@ -244,7 +244,7 @@ impl PlanBuilder<'_> {
         exit
     }
 
-    /// A command whose words are known as far as they can be.
+    /// Reads a command whose words are expanded as far as possible.
     pub(super) fn read_command_words(
         &mut self,
         words: Vec<Word>,
@@ -293,14 +293,14 @@ impl PlanBuilder<'_> {
         self.dispatch(&name, occurrence, position, state)
     }
 
-    /// Reads text for its risks only.
+    /// Reads text only for its risks.
     pub(super) fn read_for_risks(&mut self, text: &str, position: TextPosition, state: &ShellState) {
         let before = std::mem::replace(&mut self.shadow, true);
         self.read_shell_text(text, position, state, false);
         self.shadow = before;
     }
 
-    /// A builtin acts on this very shell; anything else is a program.
+    /// Reads a builtin, which acts on this shell, or a program.
     fn dispatch(
         &mut self,
         name: &str,
@@ -314,7 +314,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What a builtin does; or the occurrence again, if it is none.
+    /// Reads a builtin; gives the occurrence back if the name is no builtin.
     fn read_builtin(
         &mut self,
         name: &str,
@@ -330,13 +330,13 @@ impl PlanBuilder<'_> {
                 self.emit(occurrence);
                 return Ok(ExitStates { ok: None, failed: None });
             }
-            // Outside of a function and of a login shell these fail, and the next command runs.
+            // Outside a function or a login shell these fail, and the next command runs.
             "return" | "logout" => self.emit(occurrence),
             "shift" => {
                 Rc::make_mut(&mut state.variables).retain(|name, _| !is_positional(name));
                 self.emit(occurrence);
             }
-            // `jobs -x` runs a command; `wait -p name[…]` evaluates the subscript. An unknown word may be that.
+            // `jobs -x` runs a command; `wait -p name[…]` evaluates the subscript. An unknown word may be either.
             "jobs" if !texts.iter().all(|t| lacks_option(t.as_deref(), 'x')) => self.emit_evaluating(occurrence),
             "wait" if !texts.is_empty() => {
                 if texts.iter().all(|t| lacks_option(t.as_deref(), 'p')) {
@@ -345,7 +345,7 @@ impl PlanBuilder<'_> {
                     self.emit_evaluating(occurrence);
                 }
             }
-            // They run a builtin in this very shell.
+            // They run a builtin in this shell.
             "command" | "builtin" if !first.is_some_and(|t| t.starts_with('-') && !matches!(t, "-p" | "--")) => {
                 let skip =
                     1 + occurrence.words[1..].iter().take_while(|w| matches!(w.text(), Some("-p" | "--"))).count();
@@ -408,7 +408,7 @@ impl PlanBuilder<'_> {
             "exec" if occurrence.words.len() == 1 => {
                 occurrence.words = vec![Word::literal(":")];
                 self.emit(occurrence);
-                // From here on input may come from anywhere.
+                // After this, the input may come from any file.
                 self.input = InputSource::Pipe;
             }
             _ => return Err(Box::new(occurrence)),
@@ -416,7 +416,7 @@ impl PlanBuilder<'_> {
         Ok(ExitStates::unchanged(state.clone()))
     }
 
-    /// A builtin that evaluates its arguments as the shell's text.
+    /// Adds a builtin that evaluates its arguments as shell text.
     fn emit_evaluating(&mut self, mut occurrence: Occurrence) {
         occurrence.opaque.get_or_insert(Opaque::EvaluatesArguments);
         self.emit(occurrence);
@@ -433,12 +433,12 @@ impl PlanBuilder<'_> {
         state.forget();
     }
 
-    /// `read` into plain variables.
+    /// Reads `read` into plain variables.
     fn read_read(&mut self, mut occurrence: Occurrence, texts: &[Option<String>], state: &mut ShellState) {
-        // What it takes apart its line by is its own.
+        // IFS affects only how `read` splits its line.
         occurrence.assignments.retain(|a| a.name != "IFS");
         let names = read_variables(&occurrence.words[1..]).unwrap_or_default();
-        // A whole line into one variable, as it stands.
+        // `read -r` stores a whole line in one variable, unchanged.
         let raw = texts.first().and_then(|t| t.as_deref()) == Some("-r");
         let whole = raw && texts.iter().flatten().all(|t| t == "-r" || names.contains(t));
         let line = match (&self.input, &names[..]) {
@@ -473,7 +473,7 @@ impl PlanBuilder<'_> {
 
     fn read_printf(&mut self, occurrence: Occurrence, texts: &[Option<String>], state: &mut ShellState) {
         let text = |n: usize| texts.get(n).and_then(|t| t.as_deref());
-        // The format may be `-v`, and then the next word is evaluated.
+        // The format may be `-v`, and bash then evaluates the next word.
         let format = if text(0) == Some("--") { text(1) } else { text(0) };
         if !matches!(format, Some(t) if !t.starts_with("-v") && !stores_count(t)) && occurrence.words.len() > 1 {
             state.forget_variables();
@@ -521,7 +521,7 @@ impl PlanBuilder<'_> {
         ExitStates::unchanged(state.clone())
     }
 
-    /// `cd`, and where that leads.
+    /// Reads `cd`, `pushd` and `popd`, and follows them to the new directory.
     fn read_cd(&mut self, name: &str, occurrence: Occurrence, state: &mut ShellState) -> ExitStates {
         let words: Vec<&Word> = occurrence.words[1..].iter().collect();
         let mut operands = words.as_slice();
@@ -537,9 +537,9 @@ impl PlanBuilder<'_> {
             }
         }
         let old = state.directory.clone();
-        // One that fails stays where it is, and leaves the stack alone.
+        // If the builtin fails, the directory and the stack stay unchanged.
         let failed = state.clone();
-        // `pushd -n` and its kind change the stack and stay where they are.
+        // `pushd -n` and `popd -n` change only the stack.
         if name != "cd" && occurrence.words.iter().any(|w| w.text() == Some("-n")) {
             state.set("\0stack", WordValue::Unknown);
             self.emit(occurrence);
@@ -565,7 +565,7 @@ impl PlanBuilder<'_> {
             }
             (_, [one]) if !one.text().is_some_and(|t| t == "-" || t.starts_with('+') || t.starts_with('-')) => {
                 match (one.texts(), &*old) {
-                    // Above what a link leads to is anywhere.
+                    // The parent of a symbolic link's target is unknown.
                     (Some(texts), _) if physical && texts.iter().any(|t| goes_up(t)) => Directory::Unknown,
                     (Some(texts), Directory::Known(from)) if !state.exported.contains_key("CDPATH") => {
                         let mut all: Vec<String> = Vec::new();
@@ -595,7 +595,7 @@ impl PlanBuilder<'_> {
             }
             state.set("\0stack", WordValue::Any(all));
         }
-        // Once it goes by where it really is, the names that it keeps, on its stack and elsewhere, are of that kind.
+        // Once the shell uses physical paths, the directories on its stack are physical too.
         let may_ask = |t: &String| t.starts_with('-') && t.contains('P');
         let may_be_physical = occurrence.words.iter().any(|w| w.texts().is_none_or(|all| all.iter().any(may_ask)));
         state.physical = physical || may_be_physical;
@@ -604,7 +604,7 @@ impl PlanBuilder<'_> {
         ExitStates { ok: Some(state.clone()), failed: Some(failed) }
     }
 
-    /// `export NAME=value` and its kind: plain names only; anything else may evaluate its arguments.
+    /// Reads `export NAME=value` and similar builtins with plain names; any other argument may be evaluated.
     fn read_declare(&mut self, name: &str, mut occurrence: Occurrence, state: &mut ShellState) -> ExitStates {
         let mut exports = name == "export";
         let fixes = name == "readonly"
@@ -622,7 +622,7 @@ impl PlanBuilder<'_> {
                     Some(variable) if exports => self.export(variable, WordValue::Unknown, state),
                     Some(variable) => self.assign(variable, WordValue::Unknown, state),
                     None => {
-                        // Any name may be meant, and any subscript evaluated.
+                        // The word may name any variable, and bash may evaluate a subscript.
                         occurrence.opaque.get_or_insert(Opaque::EvaluatesArguments);
                         state.forget_variables();
                         self.export("environment", WordValue::Unknown, state);
@@ -667,7 +667,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// Whether a path leads out of a directory again.
+/// Whether a path contains `..`.
 pub(super) fn goes_up(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
@@ -676,7 +676,7 @@ pub(super) fn is_positional(name: &str) -> bool {
     matches!(name, "@" | "*") || name.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// `$0`, `$1`, … and `$@`, as far as they are known.
+/// Sets `$0`, `$1`, … and `$@`, as far as they are known.
 pub(super) fn set_positional(words: &[Word], first: usize, state: &mut ShellState) {
     for (n, word) in words.iter().enumerate().take(16) {
         let value = if word.is_listed() { WordValue::Unknown } else { word.value.clone() };
@@ -696,7 +696,7 @@ fn lacks_option(text: Option<&str>, letter: char) -> bool {
     text.is_some_and(|t| !t.starts_with('-') || !t.contains(letter))
 }
 
-/// The variables that `read` sets, where it is plain which: no subscript is evaluated, and nothing but its input read.
+/// The variables that `read` sets, if the form is plain: it evaluates no subscript, and reads only its input.
 pub(super) fn read_variables(words: &[Word]) -> Option<Vec<String>> {
     let texts: Option<Vec<&str>> = words.iter().map(Word::text).collect();
     let mut names = Vec::new();
@@ -707,7 +707,7 @@ pub(super) fn read_variables(words: &[Word]) -> Option<Vec<String>> {
             "-d" | "-n" | "-N" | "-t" | "-p" | "-u" | "-rd" | "-rn" | "-rp" | "-rt" if names.is_empty() => {
                 texts.next()?;
             }
-            // Bash evaluates what is assigned to some of its own.
+            // Bash evaluates values that are assigned to some of its own variables.
             name if lex::name_length(name.as_bytes()) == Some(name.len())
                 && !EVALUATED_VARIABLES.contains(&name)
                 && !BASH_VARIABLES.contains(&name)
@@ -721,7 +721,7 @@ pub(super) fn read_variables(words: &[Word]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// A format that stores how much it has printed, in a variable by name.
+/// Whether a format stores the number of printed characters in a variable (`%n`).
 fn stores_count(format: &str) -> bool {
     format
         .split('%')
@@ -729,7 +729,7 @@ fn stores_count(format: &str) -> bool {
         .any(|s| s.trim_start_matches(|c: char| "#0- +'.*123456789hlLjzt".contains(c)).starts_with('n'))
 }
 
-/// Options of `set` that do not change what words mean.
+/// Whether an option of `set` leaves the meaning of words unchanged.
 fn is_plain_set_option(text: &str) -> bool {
     match text.strip_prefix(['-', '+']) {
         Some(letters) => !letters.is_empty() && letters.chars().all(|c| "euxvo".contains(c)),

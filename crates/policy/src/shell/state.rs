@@ -1,4 +1,5 @@
-//! What the shell knows at one point of a text: where it is, what its variables hold, what has been changed about it.
+//! What is known about the shell at one point of a text: its directory, the values of its variables, and its changed
+//! settings.
 
 use countersign_model::{Directory, WordValue};
 use std::{
@@ -6,26 +7,26 @@ use std::{
     rc::Rc,
 };
 
-/// The most values that a finite set holds.
+/// The largest number of values in a known set.
 pub(crate) const MAX_WORD_VALUES: usize = 32;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ShellState {
     pub(super) directory: Rc<Directory>,
     pub(super) variables: Rc<BTreeMap<String, WordValue>>,
-    /// Assignments that programs started from here on will see, and that are not inert.
+    /// Exported assignments that later programs see, except inert ones.
     pub(super) exported: Rc<BTreeMap<String, WordValue>>,
     pub(super) functions: Rc<BTreeSet<String>>,
     pub(super) readonly: Rc<BTreeSet<String>>,
     /// Variables that hold one word of a list of file names.
     pub(super) holds_file_name: Rc<BTreeSet<String>>,
-    /// Nothing is known about any variable any more.
+    /// The values of all variables are unknown.
     pub(super) variables_unknown: bool,
-    /// PATH, HOME or IFS are not what they were: names, tildes and words mean something else.
+    /// PATH, HOME or IFS have changed, so names, tildes or word splitting mean something else.
     pub(super) path_changed: bool,
     pub(super) home_changed: bool,
     pub(super) ifs_changed: bool,
-    /// The shell may go by where it really is, not by how it got there: `..` is then above what a link leads to.
+    /// The shell may use physical paths: `..` is then the parent of a symbolic link's target.
     pub(super) physical: bool,
 }
 
@@ -46,7 +47,7 @@ impl ShellState {
         }
     }
 
-    /// After something that may have done anything to this shell.
+    /// Forgets everything, after a command that may have changed the shell in any way.
     pub(super) fn forget(&mut self) {
         self.directory = Rc::new(Directory::Unknown);
         self.forget_variables();
@@ -78,7 +79,7 @@ impl ShellState {
         self.variables.get(name)
     }
 
-    /// What is known when it is one or the other.
+    /// What is known if the shell is in one of the two states.
     pub(super) fn merge(mut self, other: Self) -> Self {
         if self == other {
             return self;
@@ -97,10 +98,10 @@ impl ShellState {
             let mut merged = BTreeMap::new();
             for name in self.variables.keys().chain(other.variables.keys()) {
                 let value = match (self.variables.get(name), other.variables.get(name)) {
-                    // A stack is one list or the other, not one of all that is in them.
+                    // The directory stack is one list or the other, not a mixture.
                     (Some(a), Some(b)) if name == "\0stack" && a != b => WordValue::Unknown,
                     (Some(a), Some(b)) => merge_values(a, b),
-                    // Set on one side only: on the other it is what it was before, which nobody told us.
+                    // Set in only one state: in the other it keeps an earlier value, which is unknown.
                     _ => WordValue::Unknown,
                 };
                 merged.insert(name.clone(), value);
@@ -130,7 +131,7 @@ impl ShellState {
     }
 }
 
-/// One or the other.
+/// A value that is one or the other.
 pub(super) fn merge_values(a: &WordValue, b: &WordValue) -> WordValue {
     if a == b {
         return a.clone();
@@ -160,7 +161,7 @@ pub(super) fn merge_values(a: &WordValue, b: &WordValue) -> WordValue {
     }
 }
 
-/// Literal text as a glob that matches only it.
+/// Escapes literal text to a glob that matches only it.
 pub(super) fn escape_glob(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -172,7 +173,7 @@ pub(super) fn escape_glob(text: &str) -> String {
     out
 }
 
-/// The text of a glob that has nothing to match; none for one that has.
+/// The text of a glob without wildcards; none for a glob with wildcards.
 pub(crate) fn unescape_glob(glob: &str) -> Option<String> {
     let mut out = String::with_capacity(glob.len());
     let mut chars = glob.chars();
@@ -180,7 +181,7 @@ pub(crate) fn unescape_glob(glob: &str) -> Option<String> {
         match c {
             '\\' => out.extend(chars.next()),
             '*' | '?' => return None,
-            // Without its end it is a bracket like any other.
+            // An unclosed bracket is literal.
             '[' if chars.as_str().contains(']') => return None,
             c => out.push(c),
         }
@@ -188,7 +189,7 @@ pub(crate) fn unescape_glob(glob: &str) -> Option<String> {
     Some(out)
 }
 
-/// How a list of commands can be left: after success, after failure. None: it is not left that way.
+/// The states after which a list of commands ends: by success, by failure. None: it never ends that way.
 #[derive(Debug, Clone)]
 pub(super) struct ExitStates {
     pub(super) ok: Option<ShellState>,
@@ -200,7 +201,7 @@ impl ExitStates {
         Self { ok: Some(state.clone()), failed: Some(state) }
     }
 
-    /// Whatever happened.
+    /// The state after success or failure.
     pub(super) fn merged(self) -> Option<ShellState> {
         merge_states(self.ok, self.failed)
     }

@@ -1,5 +1,5 @@
-//! Characters to tokens, in the form that the grammar takes: words as they stand in the source, operators, and the
-//! bodies of here-documents behind their delimiters.
+//! Splits characters into tokens for the parser crate: words exactly as in the source, operators, and here-document
+//! bodies behind their delimiters.
 
 use super::lex::{
     LexError, MAX_NESTING, after_arithmetic, after_bracket, after_counted, after_one, after_word, is_continuation,
@@ -10,15 +10,15 @@ use std::{borrow::Cow, sync::Arc};
 
 type ScanResult<T> = std::result::Result<T, LexError>;
 
-/// Words, operators and blanks of one text; more than a person would read, and than the grammar reads in no time.
+/// The largest number of words, operators and blanks in one text; beyond it, the parser becomes slow.
 const MAX_SCAN_STEPS: usize = 6000;
 
-/// How many bytes are scanned again for continuations, since each one is a scan of what it stands in, from the start;
-/// and how many in a text that is only one of many tries.
+/// The largest number of bytes that are scanned again because of line continuations, each of which restarts the scan
+/// of its construct; and the limit for one of many partial texts.
 pub(super) const MAX_RESCANNED_BYTES: usize = 1 << 20;
 pub(super) const MAX_RESCANNED_BYTES_PER_TRY: usize = 1 << 16;
 
-/// The tokens of a whole text. Positions are byte offsets in what is left of it when its continuations are gone.
+/// The tokens of a whole text. Positions are byte offsets in the text without its continuations.
 pub(super) fn tokens(text: &str, max_rescanned_bytes: usize) -> ScanResult<(Vec<Token>, ContinuationMap)> {
     let mut bytes = Cow::Borrowed(text.as_bytes());
     let (mut joined, mut progress, mut scanned) = (ContinuationMap::default(), ScanState::default(), 0);
@@ -39,13 +39,13 @@ pub(super) fn tokens(text: &str, max_rescanned_bytes: usize) -> ScanResult<(Vec<
     }
 }
 
-/// Where a text had line continuations: the offsets, in what is left, behind each pair of bytes that is gone.
+/// The line continuations that were removed from a text: for each, its offset in the remaining text.
 #[derive(Debug, Default)]
 pub(super) struct ContinuationMap(Vec<usize>);
 
 impl ContinuationMap {
     fn remove(&mut self, bytes: &mut Vec<u8>, at: usize) -> ScanResult<()> {
-        // What was read as one thing and is now read as another may have hidden one.
+        // A construct that is now read differently may have hidden a continuation.
         if self.0.last().is_some_and(|last| at < *last) || !is_continuation(bytes, at) {
             return Err(LexError::Grammar);
         }
@@ -55,7 +55,7 @@ impl ContinuationMap {
         Ok(())
     }
 
-    /// Where in the source something stands, and whether it stands there in one piece.
+    /// The source position of a range, and whether it is contiguous in the source.
     pub(super) fn in_source(&self, start: usize, end: usize) -> (usize, usize, bool) {
         if self.0.is_empty() {
             return (start, end, true);
@@ -66,7 +66,7 @@ impl ContinuationMap {
     }
 }
 
-/// Where the list that starts at `at` meets the parenthesis that closes it.
+/// The position of the parenthesis that closes the list at `at`.
 pub(super) fn end_of_list(s: &[u8], at: usize, depth: usize) -> ScanResult<usize> {
     if depth > MAX_NESTING {
         return Err(LexError::TooDeep);
@@ -75,7 +75,7 @@ pub(super) fn end_of_list(s: &[u8], at: usize, depth: usize) -> ScanResult<usize
     TokenScanner { s, depth, keep_tokens: false, nested: true, state: p }.run()
 }
 
-/// The end of an array's elements, behind its closing parenthesis.
+/// The position behind the parenthesis that closes the elements of an array.
 pub(super) fn end_of_array(s: &[u8], at: usize, depth: usize) -> ScanResult<usize> {
     let mut n = at;
     loop {
@@ -96,7 +96,7 @@ pub(super) fn end_of_array(s: &[u8], at: usize, depth: usize) -> ScanResult<usiz
     }
 }
 
-/// `a[b[c[…`: the grammar would try every way to read it.
+/// For `a[b[c[…`, the parser would try every way to read it.
 fn nests_subscripts(word: &[u8]) -> bool {
     let mut depth = 0usize;
     word.iter().any(|b| {
@@ -109,14 +109,14 @@ fn nests_subscripts(word: &[u8]) -> bool {
     }) && subscript_start(word).is_some()
 }
 
-/// Where the subscript of `name[…` starts.
+/// The start of the subscript of `name[…`.
 fn subscript_start(word: &[u8]) -> Option<usize> {
     name_length(word).filter(|n| word.get(*n) == Some(&b'[')).map(|n| n + 1)
 }
 
-/// What is left of a here-document's delimiter when its quotes are gone; none when that is not certain.
+/// A here-document's delimiter without its quotes; none if the result is uncertain.
 fn unquote_delimiter(raw: &str) -> Option<String> {
-    // Expansions are not made in it, though some are removed; and a delimiter of several lines is never found.
+    // Bash expands nothing in it, but removes some syntax; and it never finds a delimiter with a newline.
     if raw.is_empty() || raw.starts_with('#') || raw.contains(['$', '`', '(', ')', '<', '>', '\n']) {
         return None;
     }
@@ -144,12 +144,13 @@ fn unquote_delimiter(raw: &str) -> Option<String> {
             c => bare.push(c),
         }
     }
-    // An empty one ends at an empty line, and one with tabs in front is looked for before tabs go, and after.
+    // An empty delimiter ends at an empty line. With `<<-`, bash looks for a delimiter with leading tabs both before
+    // and after it strips tabs.
     (!bare.is_empty() && !bare.starts_with('\t')).then_some(bare)
 }
 
-/// How far a line of a here-document with an unquoted delimiter goes: a backslash keeps what is behind it, and nothing
-/// else counts.
+/// The end of a line in a here-document with an unquoted delimiter: only a backslash matters, which keeps the next
+/// character.
 fn expanded_line_end(s: &[u8], from: usize) -> ScanResult<usize> {
     let mut n = from;
     while let Some(b) = peek(s, n)? {
@@ -162,7 +163,8 @@ fn expanded_line_end(s: &[u8], from: usize) -> ScanResult<usize> {
     Ok(s.len())
 }
 
-/// The operand of `=~`, which may hold groups. What bash reads in a group by other rules than in a word is not read.
+/// The position behind the operand of `=~`, which may contain groups. Characters that bash reads differently in a
+/// group are refused.
 fn after_regex(s: &[u8], at: usize, depth: usize) -> ScanResult<usize> {
     let (mut n, mut open) = (at, 0usize);
     while let Some(b) = peek(s, n)? {
@@ -187,7 +189,7 @@ fn line_length(s: &[u8]) -> usize {
     s.iter().position(|&b| b == b'\n').unwrap_or(s.len())
 }
 
-/// What an open construct waits for.
+/// An open construct, by what closes it.
 #[derive(Clone, Copy, PartialEq)]
 enum OpenConstruct {
     Parenthesis,
@@ -197,13 +199,13 @@ enum OpenConstruct {
     Case { pattern: bool },
 }
 
-/// What stood before: whether a command can start here.
+/// The preceding token: it decides whether a command can start here.
 #[derive(Clone, Copy, PartialEq, Default)]
 enum PrecedingToken {
     #[default]
     Start,
     Word,
-    /// `time`, behind which its options may stand, and then a command.
+    /// `time`, which options and then a command may follow.
     Time,
     /// `case`, whose `in` opens the patterns.
     Case,
@@ -213,28 +215,28 @@ enum PrecedingToken {
     DefinitionName,
 }
 
-/// A here-document whose body comes behind this line.
+/// A here-document whose body follows this line.
 #[derive(Clone)]
 struct PendingHeredoc {
     delimiter: String,
     quoted: bool,
     /// `<<-`
     strip_tabs: bool,
-    /// Where the token of its body is.
+    /// The index of the token for its body.
     token_index: usize,
 }
 
-/// How far a scan has come.
+/// The progress of a scan.
 #[derive(Default)]
 struct ScanState {
     n: usize,
     tokens: Vec<Token>,
     open: Vec<OpenConstruct>,
     before: PrecedingToken,
-    /// Inside `[[ … ]]`; and behind its `=~`.
+    /// Inside `[[ … ]]`; and directly behind its `=~`.
     in_test: bool,
     after_regex_operator: bool,
-    /// How many `!` stand in a row: the grammar recurses on them.
+    /// The number of consecutive `!`, on which the parser recurses.
     bangs: usize,
     pending_heredocs: Vec<PendingHeredoc>,
     steps: usize,
@@ -244,13 +246,13 @@ struct TokenScanner<'a> {
     s: &'a [u8],
     depth: usize,
     keep_tokens: bool,
-    /// Reads to the parenthesis that nothing here opened.
+    /// The scan ends at a parenthesis that it did not open.
     nested: bool,
     state: ScanState,
 }
 
 impl TokenScanner<'_> {
-    /// Reads to the end, or to the parenthesis that nothing here opened.
+    /// Scans to the end, or to a parenthesis that it did not open.
     fn run(&mut self) -> ScanResult<usize> {
         while self.state.n < self.s.len() {
             self.state.steps += 1;
@@ -262,7 +264,7 @@ impl TokenScanner<'_> {
                 Ok(false) => {}
                 Ok(true) => return Ok(self.state.n),
                 Err(why) => {
-                    // As before this step, so that it can be taken again.
+                    // Restores the state before this step, so that the step can be repeated.
                     (self.state.n, self.state.before) = (n, before);
                     self.state.tokens.truncate(tokens);
                     return Err(why);
@@ -276,12 +278,12 @@ impl TokenScanner<'_> {
         Ok(self.state.n)
     }
 
-    /// One word, operator or blank; whether that was the end. Changes nothing but where it is, what stood before and
-    /// what tokens there are before it can fail.
+    /// Scans one word, operator or blank; returns whether it was the end. A step that fails may have changed only the
+    /// position, the preceding token and the list of tokens.
     fn scan_step(&mut self) -> ScanResult<bool> {
         let Some(b) = peek(self.s, self.state.n)? else { return Ok(false) };
         if matches!(b, b'|' | b'&' | b';' | b'<' | b'>' | b'(') {
-            // Whatever an operator is made of must stand together before it is one.
+            // All characters of an operator must be adjacent, so a continuation between them is removed first.
             let next = peek(self.s, self.state.n + 1)?;
             if matches!(next, Some(b'|' | b'&' | b';' | b'<' | b'>')) {
                 peek(self.s, self.state.n + 2)?;
@@ -289,7 +291,7 @@ impl TokenScanner<'_> {
         }
         match b {
             b' ' | b'\t' => self.state.n += 1,
-            // In a group of a regular expression it is no comment.
+            // In a group of a regular expression, `#` starts no comment.
             b'#' if self.state.in_test => return Err(LexError::Grammar),
             b'#' => self.state.n += line_length(&self.s[self.state.n..]),
             _ if self.state.after_regex_operator && b != b'\n' => {
@@ -310,7 +312,7 @@ impl TokenScanner<'_> {
                     *pattern = false;
                     self.take_operator(1);
                 }
-                // The bodies of documents that this line began come before its end.
+                // Here-documents of this line need their bodies before the list ends.
                 None if self.nested && self.state.pending_heredocs.is_empty() && !self.state.in_test => {
                     return Ok(true);
                 }
@@ -327,7 +329,7 @@ impl TokenScanner<'_> {
     fn scan_parenthesis(&mut self) -> ScanResult<()> {
         let n = self.state.n;
         if self.state.in_test && n > 0 && !matches!(self.s[n - 1], b' ' | b'\t' | b'\n' | b'(') {
-            // A group of a pattern, which bash takes for one word here.
+            // A group of a pattern, which bash reads as one word here.
             return Err(LexError::Grammar);
         }
         if self.s.get(n + 1) == Some(&b'(') {
@@ -339,11 +341,11 @@ impl TokenScanner<'_> {
                 }
                 Err(why @ LexError::Continuation(_)) => return Err(why),
                 Err(_) if self.s.get(counted) != Some(&b')') => {}
-                // Bash would take it for something else.
+                // Bash would read it differently.
                 Ok(_) | Err(_) => return Err(LexError::Grammar),
             }
         }
-        // Two subshells, which the grammar would take for arithmetic.
+        // Separates two subshells, which the parser would take for arithmetic.
         if let Some(Token::Operator(last, _)) = self.state.tokens.last()
             && last == "("
         {
@@ -375,7 +377,7 @@ impl TokenScanner<'_> {
         }
     }
 
-    /// `((…))` and `for ((…;…;…))`: one word between its marks.
+    /// Adds `((…))` or `for ((…;…;…))` with its expressions as one word each.
     fn push_arithmetic(&mut self, end: usize) {
         self.take_operator(1);
         self.take_operator(1);
@@ -423,7 +425,8 @@ impl TokenScanner<'_> {
         let rest = &self.s[self.state.n..];
         let known: [&[u8]; 8] = [b"<<<", b"<<-", b"<<", b">>", b"<&", b">&", b"<>", b">|"];
         let operator = known.iter().find(|o| rest.starts_with(o)).copied().unwrap_or(&rest[..1]);
-        // In a substitution, versions before 5.2 look for documents by other rules than they read them by: `$<<E` is none.
+        // In a substitution, versions before 5.2 find here-documents by other rules than they read them: `$<<E` is
+        // none to them.
         let plain = |b: &u8| b.is_ascii_alphanumeric() || b" \t\n-_./(;&|".contains(b);
         if self.nested && operator.starts_with(b"<<") && !self.s[..self.state.n].last().is_some_and(plain) {
             return Err(LexError::Grammar);
@@ -461,7 +464,7 @@ impl TokenScanner<'_> {
         Ok(())
     }
 
-    /// `>&-x` closes, and then comes a word: bash takes the dash by itself.
+    /// In `>&-x`, bash takes the dash alone as the target, and `x` as the next word.
     fn check_close_operator(&self) -> ScanResult<()> {
         let mut n = self.state.n;
         while matches!(peek(self.s, n)?, Some(b' ' | b'\t')) {
@@ -475,9 +478,10 @@ impl TokenScanner<'_> {
         Ok(())
     }
 
-    /// The bodies of the here-documents that the line before has announced.
+    /// Reads the bodies of the here-documents that the preceding line announced.
     fn read_heredoc_bodies(&mut self) -> ScanResult<()> {
-        // In a substitution, versions before 5.2 know one of them, and look for the parenthesis in the other.
+        // In a substitution, versions before 5.2 handle one here-document, and look for the parenthesis inside the
+        // second.
         if self.nested && self.state.pending_heredocs.len() > 1 {
             return Err(LexError::Grammar);
         }
@@ -493,7 +497,7 @@ impl TokenScanner<'_> {
         let (start, mut body) = (self.state.n, String::new());
         loop {
             if self.state.n >= self.s.len() {
-                // Bash takes all the rest, with a warning.
+                // Bash takes the rest of the text as the body, with a warning.
                 return Err(LexError::Unterminated);
             }
             let end = if quoted {
@@ -508,13 +512,13 @@ impl TokenScanner<'_> {
             if behind == Some("") {
                 break;
             }
-            // In a substitution, bash also ends it here and reads on behind the delimiter; or it does not, by version.
+            // In a substitution, some versions of bash also end the body here and continue behind the delimiter.
             if self.nested && behind.is_some_and(|rest| rest.contains(')')) {
                 return Err(LexError::Grammar);
             }
             body.push_str(text);
             body.push('\n');
-            // In a substitution, old versions join lines even where the backslash is escaped or the delimiter quoted.
+            // In a substitution, old versions join lines even if the backslash is escaped or the delimiter is quoted.
             if self.nested && text.ends_with('\\') {
                 let next = &self.s[self.state.n..];
                 let next = &next[next.iter().take_while(|b| tabs && **b == b'\t').count()..];
@@ -538,20 +542,20 @@ impl TokenScanner<'_> {
             return Err(LexError::Grammar);
         }
         let word = &self.s[self.state.n..end];
-        // Whether bash reads the documents of this line in there or behind it depends on the version.
+        // Whether bash reads the here-documents of this line inside the word or behind it depends on the version.
         if !self.state.pending_heredocs.is_empty() && word.contains(&b'\n') {
             return Err(LexError::Grammar);
         }
-        // `name[` goes on to its bracket, blanks and operators and all.
+        // `name[` extends to its bracket, including blanks and operators.
         if subscript_start(word).is_some_and(|at| after_bracket(word, at, self.depth).is_err()) {
             return Err(LexError::Grammar);
         }
         if matches!(self.s.get(end), Some(b'<' | b'>')) {
-            // More digits than any descriptor has.
+            // No file descriptor has this many digits.
             if word.len() > 4 && word.iter().all(u8::is_ascii_digit) {
                 return Err(LexError::Grammar);
             }
-            // `{fd}>x`: a variable gets the descriptor, and it may be one that bash goes by.
+            // `{fd}>x` stores the descriptor in a variable, which may be one that bash uses.
             if word.starts_with(b"{") && word.ends_with(b"}") {
                 return Err(LexError::Grammar);
             }
@@ -560,7 +564,7 @@ impl TokenScanner<'_> {
         if self.state.bangs > MAX_NESTING || nests_subscripts(word) {
             return Err(LexError::TooDeep);
         }
-        // To the grammar, `select` is a `for` that asks.
+        // The parser has no `select`; it reads like a `for` loop.
         if word == b"select" && self.state.before == PrecedingToken::Start && self.keep_tokens {
             self.push_token("for", self.state.n, end, true);
         } else {
@@ -572,7 +576,7 @@ impl TokenScanner<'_> {
         Ok(())
     }
 
-    /// Whether a word opens, closes or is inside of `[[ … ]]`.
+    /// Tracks whether the scan is inside `[[ … ]]`.
     fn track_conditional(&mut self, word: &[u8]) {
         if self.state.in_test {
             self.state.in_test = word != b"]]";
@@ -587,7 +591,7 @@ impl TokenScanner<'_> {
         }
     }
 
-    /// Follows what opens and closes, so that nesting is known before the grammar, which recurses, sees it.
+    /// Tracks open constructs, so that the nesting depth is known before the recursive parser sees the tokens.
     fn track_structure(&mut self, word: &[u8]) -> ScanResult<PrecedingToken> {
         match self.state.before {
             PrecedingToken::Case => return Ok(PrecedingToken::CaseWord),

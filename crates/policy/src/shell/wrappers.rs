@@ -1,5 +1,5 @@
-//! Wrappers (`sudo`, `env`, `timeout`, `xargs`, …): programs that run the command behind their own options. The wrapper is
-//! taken off, and the command is read as if it stood alone, in what the wrapper makes of directory, environment and input.
+//! Wrappers (`sudo`, `env`, `timeout`, `xargs`, …) run the command behind their own options. The wrapper is removed,
+//! and the command is read as if it stood alone, with the directory, environment and input that the wrapper gives it.
 
 use super::{
     lex,
@@ -14,25 +14,25 @@ use crate::{
 use countersign_model::{Assignment, Directory, InputSource, Occurrence, Opaque, Redirect, Word, WordValue};
 use std::rc::Rc;
 
-/// Where the command starts is looked for among this many words.
+/// The largest number of words that are tried as the start of the command.
 const MAX_COMMAND_STARTS: usize = 16;
-/// As many words of a known input count.
+/// The largest number of words taken from a known input.
 const MAX_INPUT_WORDS: usize = 64;
 
-/// A wrapper's command line, as far as it has been read.
+/// The state of reading a wrapper's command line.
 struct WrapperScan<'a> {
     program: &'a str,
     wrapper: &'a tables::Wrapper,
     words: &'a [Word],
     parsed: ParsedOptions<'a>,
-    /// Where the command behind it starts.
+    /// The index of the first word of the command.
     command_start: usize,
-    /// Whether that may be wrong.
+    /// The start of the command may be wrong.
     unclear: bool,
-    /// `su -c '…'`, `env -S '…'`: text for a shell, or near enough.
+    /// `su -c '…'`, `env -S '…'`: text for a shell or similar.
     payloads: Vec<String>,
     assignments: Vec<Assignment>,
-    /// What the command behind it runs in.
+    /// The state of the shell for the wrapped command.
     inner: ShellState,
 }
 
@@ -50,7 +50,7 @@ impl<'a> WrapperScan<'a> {
             wrapper,
             words,
             command_start: 1 + parsed.rest,
-            // Options that we do not know may take a value, or name a program themselves.
+            // An unknown option may take a value, or name a program itself.
             unclear: parsed.misfit.is_some() || parsed.has(&["-S", "--split-string"]),
             parsed,
             payloads: Vec::new(),
@@ -67,14 +67,14 @@ impl<'a> WrapperScan<'a> {
         self.wrapper.kind == WrapperKind::Privileged
     }
 
-    /// What its options do: files that it opens become redirects, text becomes a payload. Gives the directory that it goes
-    /// to, of several the last.
+    /// Reads the options: files that the wrapper opens become redirects, text becomes a payload. Returns the
+    /// directory that it changes to; of several, the last.
     fn read_options(&mut self, state: &ShellState, redirects: &mut Vec<Redirect>) -> Option<Word> {
         let mut moved = None;
         for (option, value, role) in &self.parsed.options {
             match (role, value) {
                 (OperandRole::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
-                    // A program goes by where things really are.
+                    // A program resolves symbolic links.
                     self.inner.directory = Rc::new(match (value.text(), &*state.directory) {
                         (Some(to), Directory::Known(from)) if !goes_up(to) => {
                             Directory::Known(from.iter().map(|d| paths::clean(&paths::join(d, to))).collect())
@@ -97,7 +97,7 @@ impl<'a> WrapperScan<'a> {
         moved
     }
 
-    /// `env NAME=value …`, `env -i`.
+    /// Reads `env NAME=value …` and `env -i`.
     fn read_environment(&mut self) {
         if !matches!(self.wrapper.kind, WrapperKind::Environment | WrapperKind::Privileged) {
             return;
@@ -113,13 +113,13 @@ impl<'a> WrapperScan<'a> {
             }
             self.command_start += 1;
         }
-        // `env -i`, `env -u NAME` change the environment too.
+        // `env -i` and `env -u NAME` change the environment too.
         if self.parsed.has(&["-i", "-u", "--ignore-environment", "--unset"]) {
             self.assignments.push(Assignment { name: "environment".to_owned(), value: WordValue::Unknown });
         }
     }
 
-    /// Passes over the wrapper's own operands, to where the command starts.
+    /// Skips the wrapper's own operands to the start of the command.
     fn find_command(&mut self, redirects: &mut Vec<Redirect>) {
         let words = self.words;
         let payload_at = |n: usize| words.get(n).and_then(Word::text).map(str::to_owned);
@@ -128,7 +128,7 @@ impl<'a> WrapperScan<'a> {
         {
             redirects.push(Redirect { target: file.clone(), write: true, append: true });
         }
-        // `su user -c '…'`: its options need not come first.
+        // `su user -c '…'`: the options need not come first.
         if matches!(self.program, "su" | "runuser")
             && let Some(at) = words.iter().position(|w| matches!(w.text(), Some("-c" | "--command")))
             && self.payloads.is_empty()
@@ -148,20 +148,20 @@ impl<'a> WrapperScan<'a> {
         self.words.get(self.command_start..).unwrap_or_default()
     }
 
-    /// Whether the wrapper counts as an occurrence of its own. `nohup` and its kind leave nothing of their own; a path may
-    /// be another program of that name.
+    /// Whether the wrapper is an occurrence of its own. `nohup` and similar add nothing; a wrapper given by its path
+    /// may be another program of that name.
     fn is_own_occurrence(&self, is_path: bool, occurrence: &Occurrence) -> bool {
         self.is_privileged()
             || is_path && !paths::is_system(self.words[0].text().unwrap_or_default())
             || self.wrapper.kind == WrapperKind::Foreign
-            // It gives its words to a shell once more.
+            // `parallel` passes its words to a shell again.
             || self.program == "parallel"
             || occurrence.opaque.is_some()
     }
 }
 
 impl PlanBuilder<'_> {
-    /// A program that runs the command behind its own options.
+    /// Reads a program that runs the command behind its own options.
     pub(super) fn strip_wrapper(
         &mut self,
         program: &str,
@@ -177,7 +177,7 @@ impl PlanBuilder<'_> {
             self.emit(occurrence);
             return;
         }
-        // To go somewhere is judged as it is for `cd`.
+        // Changing the directory is judged as for `cd`.
         if let Some(to) = wrapped.read_options(state, &mut occurrence.redirects) {
             self.emit(Occurrence {
                 words: vec![Word::literal("cd"), Word::literal("--"), to],
@@ -196,7 +196,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// No command stands behind it, or it is not clear where: then the wrapper stands for what it runs.
+    /// Reads a wrapper whose command is missing or cannot be found: the wrapper then stands for what it runs.
     fn read_unclear_wrapper(&mut self, wrapped: WrapperScan<'_>, mut occurrence: Occurrence, position: TextPosition) {
         let privileged = wrapped.is_privileged();
         let has_payloads = !wrapped.payloads.is_empty() && !wrapped.unclear;
@@ -219,7 +219,7 @@ impl PlanBuilder<'_> {
             self.privileged = before;
         }
         if wrapped.unclear {
-            // Where the command starts is not clear: read from every word that could be it.
+            // Reads from every word that may be the start of the command.
             let before = std::mem::replace(&mut self.shadow, true);
             for at in 1..wrapped.words.len().min(MAX_COMMAND_STARTS) {
                 let input = self.input.clone();
@@ -231,7 +231,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The command behind the wrapper, read as one of its own.
+    /// Reads the command behind the wrapper as a command of its own.
     fn read_wrapped_command(
         &mut self,
         wrapped: WrapperScan<'_>,
@@ -263,7 +263,7 @@ impl PlanBuilder<'_> {
                 None => self.emit_unread("", Opaque::Wrapper, &inner),
             }
         } else {
-            // What it reads is its input, not its command's.
+            // The wrapper reads the input, not its command.
             let input = if kind == WrapperKind::Input { InputSource::Inherited } else { self.input.clone() };
             let redirects = if apart { Vec::new() } else { occurrence.redirects };
             self.read_command_words(command, wrapped.assignments, redirects, position, &mut inner, Some(input));
@@ -271,9 +271,9 @@ impl PlanBuilder<'_> {
         (self.privileged, self.input, self.wrapped, self.timed) = before;
     }
 
-    /// `xargs`: the words of its input become words of the command, in place of a mark or behind the others.
+    /// `xargs`: adds the words of its input to the command, in place of a placeholder or at the end.
     fn add_input_words(&self, command: &mut Vec<Word>, parsed: &ParsedOptions<'_>) {
-        // A list counts only where its words are its lines, more or less, and where it is what is read.
+        // A list counts only if its words are roughly its lines, and if it is what xargs reads.
         let odd = |(option, value, _): &(String, Option<Word>, OperandRole)| match option.as_str() {
             "-d" | "--delimiter" => {
                 !value.as_ref().and_then(Word::text).is_some_and(|d| matches!(d, "\\n" | "\n" | "\\0"))
@@ -295,21 +295,21 @@ impl PlanBuilder<'_> {
         if let Some(mark) = &mark {
             self.replace_mark(command, mark, names.as_ref());
         }
-        // Where it is told how many words to take as well, only one of the two holds.
+        // With an option for the number of words as well, only one of the two options takes effect.
         if mark.is_none() || count_options(&["-L", "-l", "--max-lines", "-n", "--max-args"]) > 0 {
-            // What is known of its input counts, though not as the whole of it.
+            // Known input counts, but may not be all of it.
             if let InputSource::Text(Some(text)) = &self.input {
                 command.extend(text.split_whitespace().take(MAX_INPUT_WORDS).map(Word::literal));
             }
             command.push(names.unwrap_or_else(Word::unknown));
         }
-        // Of two marks the last holds, and any word may be it.
+        // Of two placeholders the last counts, and any word may contain it.
         if marks > 1 {
             command.iter_mut().for_each(|w| *w = Word::unknown());
         }
     }
 
-    /// `xargs -I{} … {} …`.
+    /// Replaces the placeholder of `xargs -I{} … {} …`.
     fn replace_mark(&self, command: &mut [Word], mark: &str, names: Option<&Word>) {
         for word in command {
             if let Some(text) = word.text().filter(|t| t.contains(mark)) {

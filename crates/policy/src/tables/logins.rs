@@ -1,17 +1,17 @@
-//! What known tools sign in with: files of the home, and local sockets.
+//! What known tools log in with: files of the home, and unix sockets.
 
 use super::{Examples, parse_rows};
 use countersign_model::{Occurrence, Risk};
 use std::{collections::HashMap, sync::OnceLock};
 
-/// What one tool needs beside its workspace to act as its user.
+/// What one tool needs in addition to its workspace to act as its user.
 pub(crate) struct ToolLogin {
-    /// Below the home: read, and written.
+    /// Paths below the home that the tool reads, and that it writes.
     pub(crate) reads: Vec<&'static str>,
     pub(crate) writes: Vec<&'static str>,
-    /// It speaks with an agent, a daemon or a database over a unix socket.
+    /// The tool connects to an agent, a daemon or a database over a unix socket.
     pub(crate) sockets: bool,
-    /// Only where an option of the command has raised `credential`: a person or a grant accepted that then.
+    /// Applies only if an option of the command raised `credential`, which the user or a grant then accepted.
     if_credential: bool,
     pub(crate) examples: Examples,
 }
@@ -39,7 +39,7 @@ pub(super) fn all_logins() -> &'static HashMap<&'static str, ToolLogin> {
     })
 }
 
-/// What an occurrence signs in with: by its verb, or the longest start of it that the table knows.
+/// What an occurrence logs in with: by its verb, or by the longest prefix of it in the table.
 pub(crate) fn find_login(occurrence: &Occurrence) -> Option<&'static ToolLogin> {
     let mut verb = occurrence.verb.as_str();
     loop {

@@ -1,11 +1,11 @@
-//! The tables: what is known about programs, as data. Each row carries examples that it must and must not match, and
-//! a test runs them all through the gate.
+//! The tables: knowledge about programs, as data. Each row has examples that it must and must not match, and a test
+//! runs all of them through the gate.
 //!
 //! A table is text: a line that starts in the first column opens a row, indented lines belong to it, `#` starts a
 //! comment. Options are written as they are typed: `-abc` three flags, `-n=t` a value, `-i[=t]` a value only if it is
-//! attached, `--all`, `--color[=t]`, `--width=t`, `-#` a bare number. The letter says what the value is: `t` text,
+//! attached, `--all`, `--color[=t]`, `--width=t`, `-#` a bare number. The letter is the kind of the value: `t` text,
 //! `f` a file that is read, `d` a directory that is read, `w` a file that is written, `W` a directory that is
-//! written, `x` something that is run.
+//! written, `x` a command that is run.
 
 mod logins;
 mod options;
@@ -19,19 +19,19 @@ pub(crate) use verbs::find_subcommands;
 
 use std::{collections::HashMap, sync::OnceLock};
 
-/// Every table, as it stands: what the gate knows by itself.
+/// The texts of all built-in tables.
 pub(crate) fn table_texts() -> impl Iterator<Item = &'static str> {
     PHRASES.iter().chain(risks::RISKS).copied().chain([WRAPPERS, TOOLS, verbs::VERBS, logins::LOGINS])
 }
 
-/// One row of a table, before it is understood.
+/// One row of a table, before it is interpreted.
 pub(crate) struct TableRow {
     pub(crate) head: &'static str,
     pub(crate) lines: Vec<&'static str>,
 }
 
 impl TableRow {
-    /// What stands behind a keyword, for every line that starts with it.
+    /// The text behind a keyword, for every line that starts with it.
     pub(crate) fn values(&self, keyword: &'static str) -> impl Iterator<Item = &'static str> + '_ {
         self.lines.iter().filter_map(move |l| {
             let rest = l.strip_prefix(keyword)?;
@@ -63,31 +63,32 @@ pub(crate) fn parse_rows(text: &'static str) -> Vec<TableRow> {
 pub(crate) struct Phrase {
     pub(crate) name: &'static str,
     pub(crate) grammar: OptionGrammar,
-    /// Reads the working directory when no path is given.
+    /// Reads the working directory if no path is given.
     pub(crate) here: bool,
-    /// None of its options can do harm, so a file name that looks like one does not either.
+    /// No option can do harm, so a file name that looks like an option cannot either.
     pub(crate) harmless: bool,
-    /// Behind its first operand, everything is one.
+    /// Every word behind the first operand is an operand.
     pub(crate) ordered: bool,
-    /// Options that mean everything below, or `always`.
+    /// Options that make it recursive, or `always`.
     pub(crate) recursive: Vec<&'static str>,
-    /// Options whose value is a pattern of names: what is read goes by it.
+    /// Options whose value is a name pattern that selects the files to read.
     pub(crate) selects: Vec<&'static str>,
-    /// Whatever its words are, they are text to it: it reads, writes and runs nothing that they name.
+    /// Its words are only text: it reads, writes and runs nothing that they name.
     pub(crate) any_words: bool,
-    /// What it runs or loads may be the workspace's own: only a task that the kernel confines may run it unasked.
+    /// It may run or load files of the workspace, so it runs without approval only in a task that the kernel
+    /// confines.
     pub(crate) confined: bool,
-    /// The words that have to come first for it to be this phrase.
+    /// The words that must come first for this phrase.
     pub(crate) when: Vec<&'static str>,
-    /// Options in whose presence the first operand is not the pattern or program.
+    /// Options that take the place of the first operand (the pattern or program).
     pub(crate) unless: Vec<&'static str>,
-    /// A check of its own, by name.
+    /// The name of an additional check.
     pub(crate) special: Option<&'static str>,
     pub(crate) examples: Examples,
 }
 
 impl Phrase {
-    /// Whether the words behind the verb are of this phrase at all.
+    /// Whether the words behind the verb start as this phrase requires.
     pub(crate) fn applies_to(&self, words: &[countersign_model::Word]) -> bool {
         self.when.iter().enumerate().all(|(n, text)| words.get(n).and_then(countersign_model::Word::text) == Some(text))
     }
@@ -116,7 +117,7 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
             groups.insert(name, row.values("options").collect());
             continue;
         }
-        // What a row says itself goes before what it shares.
+        // The row's own options override those of its groups.
         let mut options: Vec<&'static str> = Vec::new();
         for group in row.values("use").flat_map(str::split_whitespace) {
             options.extend(groups.get(group).into_iter().flatten());
@@ -145,7 +146,7 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
     phrases
 }
 
-/// The phrase of a verb, longest first: `git stash list`, then `git stash`.
+/// The phrase of a verb, such as `git stash list`.
 pub(crate) fn phrase(verb: &str) -> Option<&'static Phrase> {
     phrases().get(verb)
 }
@@ -158,7 +159,7 @@ pub(crate) fn phrases() -> &'static HashMap<&'static str, Phrase> {
 /// A program that runs the command behind its own options.
 pub(crate) struct Wrapper {
     pub(crate) grammar: OptionGrammar,
-    /// How many operands come before the command.
+    /// The number of operands before the command.
     pub(crate) operands: usize,
     pub(crate) kind: WrapperKind,
     pub(crate) examples: Examples,
@@ -166,17 +167,17 @@ pub(crate) struct Wrapper {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WrapperKind {
-    /// The command as it stands.
+    /// Runs the command unchanged.
     Plain,
-    /// Takes `NAME=value` before it.
+    /// Takes `NAME=value` before the command.
     Environment,
-    /// With another user's rights.
+    /// Runs the command with another user's rights.
     Privileged,
-    /// With more words, from its input.
+    /// Adds words from its input to the command.
     Input,
     /// Its operands are text for a shell.
     Shell,
-    /// The command, in its own version of that program.
+    /// Runs its own version of the program that the command names.
     Foreign,
 }
 
@@ -206,12 +207,12 @@ pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
     })
 }
 
-/// Programs whose verb is their name alone: what they are given are files and text.
+/// Whether the verb of a program is its name alone, since its words are files and text.
 pub(crate) fn is_one_word(program: &str) -> bool {
     phrases().contains_key(program) || risks::all_verb_risks().contains_key(program) || wrappers().contains_key(program)
 }
 
-/// Tools that answer `--version`, `-V`, `--help` and do nothing else then.
+/// Tools that only print on `--version`, `-V` or `--help`.
 const TOOLS: &str = include_str!("tools.table");
 
 fn tools() -> &'static HashMap<&'static str, Vec<&'static str>> {
@@ -231,17 +232,17 @@ pub(crate) fn is_tool(program: &str) -> bool {
     tools().get(program).is_some_and(|all| all.iter().any(|how| *how != "inert")) || phrase(program).is_some()
 }
 
-/// Tools that load nothing of the workspace when they say their version or how they are used.
+/// Whether a tool loads nothing of the workspace when it prints its version or its help.
 pub(crate) fn is_inert(program: &str) -> bool {
     prints_version_with(program, "inert") || phrase(program).is_some_and(|p| !p.confined)
 }
 
-/// Whether a tool says its version, and nothing else, when told this.
+/// Whether a tool only prints its version when called with this word.
 pub(crate) fn prints_version_with(program: &str, how: &str) -> bool {
     tools().get(program).is_some_and(|all| all.contains(&how))
 }
 
-/// What the tables know about a program or verb, for a person.
+/// What the tables know about a program or verb, as lines for a user.
 #[must_use]
 pub fn describe_verb(verb: &str) -> Vec<String> {
     let mut lines = Vec::new();
@@ -281,7 +282,7 @@ pub fn describe_verb(verb: &str) -> Vec<String> {
     lines
 }
 
-/// Every example of every table: the command, and whether it must match.
+/// Every example of every table.
 pub(crate) fn examples() -> Vec<TableExample> {
     let mut all = Vec::new();
     for (name, phrase) in phrases() {
@@ -336,7 +337,7 @@ pub(crate) fn examples() -> Vec<TableExample> {
     all
 }
 
-/// Commands of this verb that the risk table tries.
+/// The examples of the risk table for this verb.
 pub(crate) fn risk_examples(verb: &str) -> Vec<&'static str> {
     let Some(effects) = risks::all_verb_risks().get(verb) else { return Vec::new() };
     let all = effects.examples.yes.iter().chain(&effects.examples.no);
@@ -349,7 +350,7 @@ pub(crate) struct TableExample {
     pub(crate) table: &'static str,
     pub(crate) row: &'static str,
     pub(crate) command: &'static str,
-    /// A verb, or risks.
+    /// The expected verb or risks.
     pub(crate) expect: &'static str,
     pub(crate) matches: bool,
 }

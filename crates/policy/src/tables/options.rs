@@ -1,9 +1,9 @@
-//! Options and operands by a grammar: which words of a command are which.
+//! Splits the words of a command into options and operands, by a grammar.
 
 use countersign_model::{Word, WordValue};
 use std::collections::HashMap;
 
-/// What a value or an operand is.
+/// What the value of an option or an operand is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OperandRole {
     Text,
@@ -14,23 +14,23 @@ pub(crate) enum OperandRole {
     WriteDir,
     /// A file or a directory that is written.
     WritePath,
-    /// Something that is run.
+    /// A command that is run.
     Program,
-    /// A path of which only name, size and age are told.
+    /// A path of which only the name, size and age are shown.
     Name,
     /// A revision or a path, as git takes them.
     GitArgument,
-    /// The same behind `--`, where it is a path.
+    /// A path behind the `--` of git.
     GitPath,
-    /// A revision or a path of which git tells the name.
+    /// A revision or a path of which git shows only the name.
     GitName,
     /// A format that starts with `+`.
     Format,
-    /// A number, or what stands for one.
+    /// A number, or a word in its position.
     Number,
     /// `name=value`, or a file.
     AssignmentOrFile,
-    /// Removed or made: an entry of its directory.
+    /// A directory entry that is created or removed.
     Entry,
 }
 
@@ -60,11 +60,11 @@ enum OptionArity {
     Nothing,
     Value(OperandRole),
     Attached(OperandRole),
-    /// Two words, the second of this kind.
+    /// Two words, the second with this role.
     Two(OperandRole),
 }
 
-/// Which options a program takes, and what its operands are.
+/// The options of a program, and the roles of its operands.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OptionGrammar {
     short: HashMap<char, OptionArity>,
@@ -81,21 +81,21 @@ enum OperandCount {
     Any,
 }
 
-/// The words of a command, told apart.
+/// The words of a command, split into options and operands.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedOptions<'w> {
     /// Options by the name they were written with, and their values.
     pub(crate) options: Vec<(String, Option<Word>, OperandRole)>,
     pub(crate) operands: Vec<(&'w Word, OperandRole)>,
-    /// Why it does not fit.
+    /// Why the words do not fit the grammar.
     pub(crate) misfit: Option<String>,
-    /// A word that may be an option, and nobody knows.
+    /// It is not known whether some word is an option.
     pub(crate) loose: bool,
-    /// Where the operands start: index into the words that were parsed.
+    /// The index of the first operand among the parsed words.
     pub(crate) rest: usize,
-    /// How many operands stood before a `--`, where there is one.
+    /// The number of operands before a `--`, if there is one.
     pub(crate) operands_before_dashes: Option<usize>,
-    /// An option stands behind an operand.
+    /// An option follows an operand.
     pub(crate) option_after_operand: bool,
 }
 
@@ -104,7 +104,7 @@ impl ParsedOptions<'_> {
         self.options.iter().any(|(name, _, _)| names.contains(&name.as_str()))
     }
 
-    /// An option whose value is the next word, if that is one.
+    /// Adds an option whose value is the next word, if that word can be a value.
     fn take_value(&mut self, option: String, value: Option<&Word>, role: OperandRole, harmless: bool) {
         match value {
             Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
@@ -160,13 +160,13 @@ impl OptionGrammar {
         grammar
     }
 
-    /// Whether an option by this name is known, and what it takes.
+    /// What a long option takes, if it is known.
     fn find_long(&self, name: &str) -> Option<OptionArity> {
         self.long.get(name).copied()
     }
 
-    /// Tells the words behind a program's name apart. `lead`: what the first operand is, when it is not what the
-    /// grammar says.
+    /// Splits the words behind a program's name. `harmless`: no option of the program can do harm. `in_order`: the
+    /// options end at the first operand.
     pub(crate) fn parse_options<'w>(&self, words: &'w [Word], harmless: bool, in_order: bool) -> ParsedOptions<'w> {
         let mut parsed = ParsedOptions::default();
         let mut operands: Vec<&'w Word> = Vec::new();
@@ -178,7 +178,7 @@ impl OptionGrammar {
             n += 1;
             if !only_operands && may_be_option(word) {
                 parsed.option_after_operand |= !operands.is_empty();
-                // `--include=*.rs`: whatever it matches starts the same way, and so is the same option.
+                // `--include=*.rs`: every match starts the same way, so it is the same option.
                 if let WordValue::Pattern(globs) = &word.value
                     && let [glob] = &globs[..]
                     && let Some((name, value)) = glob.strip_prefix("--").and_then(|g| g.split_once('='))
@@ -217,7 +217,8 @@ impl OptionGrammar {
         self.with_operands(parsed, operands)
     }
 
-    /// One word that is an option, or several in a cluster. `behind` are the words after it; gives how many of them it took.
+    /// Reads a word that is an option, or several in a cluster. `behind` are the words after it; returns how many of
+    /// them it took.
     fn read_option(
         &self,
         text: &str,
@@ -313,13 +314,13 @@ impl OptionGrammar {
         0
     }
 
-    /// Gives every operand its role.
+    /// Stores the operands, without roles.
     fn with_operands<'w>(&self, mut parsed: ParsedOptions<'w>, operands: Vec<&'w Word>) -> ParsedOptions<'w> {
         parsed.operands = operands.into_iter().map(|w| (w, OperandRole::Text)).collect();
         parsed
     }
 
-    /// The roles of operands, in order; `skip` leading ones are given as options.
+    /// Assigns roles to the operands in order; the first `skip` roles are given as options.
     pub(crate) fn assign_roles(&self, parsed: &mut ParsedOptions<'_>, skip: usize) {
         let spec = &self.operands[skip.min(self.operands.len())..];
         let mut at = 0;
@@ -331,7 +332,7 @@ impl OptionGrammar {
                 Some((r, OperandCount::One | OperandCount::Optional)) => {
                     *role = *r;
                     at += 1;
-                    // A word that may become several takes every place behind it.
+                    // A word that may become several also takes the positions behind it.
                     if word.many {
                         parsed.misfit.get_or_insert_with(|| "a word that may become several".to_owned());
                     }
@@ -347,8 +348,7 @@ impl OptionGrammar {
     }
 }
 
-/// A value in a word of its own that would be an option if its option took none: not taken on trust. A negative
-/// number is one.
+/// Whether a value in a word of its own would be an option if its option took no value. A negative number is a value.
 fn looks_like_option(word: &Word) -> bool {
     word.texts().is_some_and(|all| {
         all.iter().any(|t| t.len() > 1 && t.starts_with('-') && !t[1..].starts_with(|c: char| c.is_ascii_digit()))
@@ -366,7 +366,7 @@ pub(crate) fn may_be_option(word: &Word) -> bool {
     match &word.value {
         WordValue::One(text) => dash(text),
         WordValue::Any(texts) => texts.iter().any(|t| dash(t)),
-        // A glob in front may match a name that starts with a dash.
+        // A leading wildcard may match a name that starts with a dash.
         WordValue::Pattern(globs) => globs.iter().any(|g| g.starts_with(['*', '?', '[', '-'])),
         WordValue::Unknown => !word.hint.as_deref().is_some_and(|h| h.starts_with('/') || h.contains("://")),
     }

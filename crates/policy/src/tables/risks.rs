@@ -1,4 +1,4 @@
-//! What a verb does when it does more than read: its risks, and which of its words are paths.
+//! The risks of verbs that do more than read, and which of their words are paths.
 
 use super::{Examples, OptionGrammar, parse_rows};
 use countersign_model::Risk;
@@ -8,24 +8,24 @@ pub(crate) struct VerbRisks {
     pub(crate) verb: &'static str,
     pub(crate) base: Vec<Risk>,
     pub(crate) raises: Vec<(RiskTrigger, Vec<Risk>)>,
-    /// How to tell options from operands; none: by their looks.
+    /// The grammar of options and operands; without one, words count as paths by their shape.
     pub(crate) grammar: Option<OptionGrammar>,
-    /// Options that mean everything below, or `always`.
+    /// Options that make it recursive, or `always`.
     pub(crate) recursive: Vec<&'static str>,
-    /// Operands that look like absolute paths may be routes of an API.
+    /// Operands that look like absolute paths may be API routes.
     pub(crate) routes: bool,
-    /// The last operand is what is written.
+    /// The last operand is written.
     pub(crate) writes_last: bool,
     /// No operand is a path, unless it starts like one.
     pub(crate) no_paths: bool,
     pub(crate) examples: Examples,
 }
 
-/// When a risk is raised beyond the verb's own.
+/// What raises a risk beyond the base risks of a verb.
 pub(crate) enum RiskTrigger {
-    /// One of these options is there.
+    /// One of these options is present.
     Options(Vec<&'static str>),
-    /// An operand is one of these, or starts with one that ends in `*`.
+    /// An operand equals one of these, or matches one with a wildcard.
     Operands(Vec<&'static str>),
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn all_verb_risks() -> &'static HashMap<&'static str, VerbRisks> {
     })
 }
 
-/// What is known of a verb, or of the longest start of it.
+/// The risks of a verb, or of the longest prefix of it in the table.
 pub(crate) fn find_risks(verb: &str) -> Option<&'static VerbRisks> {
     let all = all_verb_risks();
     let mut verb = verb;

@@ -1,11 +1,11 @@
-//! How many words of a command are its verb.
+//! How many words of a command form its verb.
 
 use super::{OptionGrammar, parse_rows};
 use std::{collections::HashMap, sync::OnceLock};
 
 /// The subcommands of one program.
 pub(crate) struct Subcommands {
-    /// Options that may stand before the subcommand.
+    /// Options that may precede the subcommand.
     pub(crate) globals: OptionGrammar,
     pub(crate) words: usize,
     deeper: HashMap<&'static str, usize>,
@@ -13,7 +13,7 @@ pub(crate) struct Subcommands {
 }
 
 impl Subcommands {
-    /// How many words the verb has when its first subcommand is this one.
+    /// The number of words in the verb if its first subcommand is this one.
     pub(crate) fn verb_words_for(&self, first: &str) -> usize {
         self.deeper.get(first).copied().unwrap_or(self.words)
     }
