@@ -9,7 +9,7 @@ use std::{io, path::Path, time::Duration};
 /// What the gate denies whatever has been granted: it would stop the house.
 pub(crate) const CANARY: &str = "csn down";
 /// Words of that refusal. A hook that fails denies as well, and so does one that does not reach the house: neither says this.
-const REFUSED: &[&str] = &["self_destructive", "stop or kill countersign"];
+const REFUSED: &[&str] = &["self_destructive", "stop or kill Countersign", "stop or kill countersign"];
 const PATIENCE: Duration = Duration::from_secs(30);
 const PROTOCOL: &str = "2025-11-25";
 

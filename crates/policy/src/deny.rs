@@ -6,7 +6,10 @@ use countersign_model::{Facts, Occurrence, Plan, Refusal, RefusalCode, Word, Wor
 /// The first occurrence that is always refused, with the refusal.
 pub(crate) fn find_hard_deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Option<(usize, Refusal)> {
     if plan.multiplies {
-        return Some((0, system_refusal("a function that starts itself again and again stops the machine")));
+        return Some((
+            0,
+            system_refusal("a function that keeps starting copies of itself (a fork bomb) would stop the machine"),
+        ));
     }
     plan.occurrences.iter().enumerate().find_map(|(n, occurrence)| {
         if occurrence.remote {
@@ -22,7 +25,7 @@ pub(crate) fn find_hard_deny(plan: &Plan, facts: &Facts, context: &JudgeContext<
 }
 
 fn system_refusal(message: &str) -> Refusal {
-    Refusal::new(RefusalCode::SystemDestructive, message).hint("nothing but a person at their own terminal runs this")
+    Refusal::new(RefusalCode::SystemDestructive, message).hint("only a user can run this, in their own terminal")
 }
 
 fn argument_texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
@@ -69,7 +72,7 @@ fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &JudgeCon
         let found = facts.paths.get(&scope.walked);
         whole(&scope.path) || found.is_some_and(|f| f.mount || whole(&f.resolved))
     });
-    hit.then(|| system_refusal("rm, recursive and forced, on all of a file system, a home, or what holds a root"))
+    hit.then(|| system_refusal("it removes a whole file system, a home, or a directory that contains a workspace root"))
 }
 
 fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
@@ -89,7 +92,7 @@ fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
             && argument_texts(occurrence).any(|t| t.strip_prefix("of=").is_some_and(device))
         || program == "hdparm" && argument_texts(occurrence).any(|t| t.starts_with("--security-erase"))
         || occurrence.scopes.iter().any(|s| s.write && device(&s.path));
-    hit.then(|| system_refusal("writes over a disk or makes a new file system on it"))
+    hit.then(|| system_refusal("it overwrites a disk or creates a file system on it"))
 }
 
 /// Whether a word names a process or service of Countersign.
@@ -150,8 +153,8 @@ fn stops_countersign(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Opt
         _ => false,
     };
     hit.then(|| {
-        Refusal::new(RefusalCode::SelfDestructive, "a task may not stop or kill countersign")
-            .hint("a person can do that with `csn down` in a terminal of their own")
+        Refusal::new(RefusalCode::SelfDestructive, "a task may not stop or kill Countersign")
+            .hint("a user can do that with `csn down` in their own terminal")
     })
 }
 
@@ -176,9 +179,9 @@ fn acts_for_the_user(occurrence: &Occurrence) -> Option<Refusal> {
     hit.then(|| {
         Refusal::new(
             RefusalCode::SelfDestructive,
-            "a task may not answer, grant, make tokens or set up agents for a person",
+            "a task may not answer approvals, change grants, create tokens or set up agents for a user",
         )
-        .hint("a person does that in a terminal of their own")
+        .hint("a user can do that in their own terminal")
     })
 }
 
@@ -202,7 +205,7 @@ fn touches_protected_files(occurrence: &Occurrence, facts: &Facts, context: &Jud
             || facts.patterns.get(&scope.walked).and_then(Option::as_ref).is_some_and(|all| all.iter().any(|p| is(p)))
     });
     hit.then(|| {
-        Refusal::new(RefusalCode::ProtectedPath, "countersign's own files are out of reach of every task")
-            .hint("a person looks at and changes them in a terminal of their own")
+        Refusal::new(RefusalCode::ProtectedPath, "a task may not use Countersign's own files")
+            .hint("a user can read and change them in their own terminal")
     })
 }

@@ -44,13 +44,14 @@ fn check_example(example: &tables::TableExample, command: &str) -> Option<String
             (!found).then(|| format!("has no verb `{}`", example.expect))
         }
         "wrappers" => {
-            let wanted = if example.expect.is_empty() { "git push" } else { example.expect };
-            let found = plan.occurrences.iter().any(|o| o.verb == wanted && !o.shadow);
+            let expected = if example.expect.is_empty() { "git push" } else { example.expect };
+            let found = plan.occurrences.iter().any(|o| o.verb == expected && !o.shadow);
             let opaque = plan.occurrences.iter().any(|o| o.opaque.is_some());
-            match example.matches {
-                true => (!found && !example.expect.is_empty()).then(|| format!("does not show `{wanted}`")),
+            if example.matches {
+                (!found && !example.expect.is_empty()).then(|| format!("does not show `{expected}`"))
+            } else {
                 // A wrapper whose command cannot be found is opaque.
-                false => (found || !opaque).then(|| "is unwrapped, or not opaque".to_owned()),
+                (found || !opaque).then(|| "is unwrapped, or not opaque".to_owned())
             }
         }
         "logins" => {

@@ -23,7 +23,7 @@ pub(crate) fn working_directories(occurrence: &Occurrence, facts: &Facts) -> Vec
     if all.is_empty()
         && let Directory::Known(known) = &occurrence.directory
     {
-        known.iter().for_each(|d| all.push(d.clone()));
+        all.extend(known.iter().cloned());
     }
     all
 }

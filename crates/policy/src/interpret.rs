@@ -102,7 +102,7 @@ const SIDE_EFFECTS: &[&str] = &[
 pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     if occurrence.unread {
         let reason = occurrence.opaque.map_or("", Opaque::reason);
-        occurrence.risks = vec![(Risk::Opaque, reason), (Risk::Write, "what is not read may write")];
+        occurrence.risks = vec![(Risk::Opaque, reason), (Risk::Write, "a command that cannot be analysed may write")];
         return;
     }
     let words = std::mem::take(&mut occurrence.words);
@@ -131,15 +131,15 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         };
         occurrence.reading = ReadOnlyProof::Unknown;
         occurrence.base_risks = vec![Risk::Write, Risk::WorkspaceCode];
-        risks.push((Risk::Write, "a program given by its path"));
-        risks.push((Risk::WorkspaceCode, "runs a file, which the agent may have changed"));
+        risks.push((Risk::Write, "a program given by its path may write"));
+        risks.push((Risk::WorkspaceCode, "runs a file that the agent may have changed"));
         scopes.add_word(&words[0], OperandRole::File, false, &mut misfit);
         collect_path_like_words(&words, 1, None, &mut scopes);
         // A program given by its path has the risks of its name as well.
         if let Some(effects) = tables::find_risks(&occurrence.program)
             && effects.base.contains(&Risk::Destructive)
         {
-            risks.push((Risk::Destructive, "a program of that name loses data"));
+            risks.push((Risk::Destructive, "a program of this name can lose data"));
         }
     } else {
         interpret_named_program(occurrence, &words, &mut scopes, &mut risks);
@@ -156,7 +156,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         }
     }
     if scopes.seeks_credentials {
-        risks.push((Risk::Credential, "reads what holds secrets"));
+        risks.push((Risk::Credential, "reads files or settings that may hold secrets"));
     }
     if occurrence.privileged {
         risks.push((Risk::Privileged, "asks for another user's rights"));
@@ -209,10 +209,10 @@ fn read_leading_options(
                 }
                 ("git", "-C", None) => {
                     scopes.loose = true;
-                    misfit.get_or_insert_with(|| "where it runs is not known".to_owned());
+                    misfit.get_or_insert_with(|| "the directory it runs in is not known".to_owned());
                 }
                 ("git", "-c", text) if !text.is_some_and(is_inert_git_setting) => {
-                    misfit.get_or_insert_with(|| "sets git configuration".to_owned());
+                    misfit.get_or_insert_with(|| "it sets git configuration".to_owned());
                     risks.push((Risk::WorkspaceCode, "git configuration can name programs to run"));
                     let name = format!("git -c {}", text.unwrap_or("?"));
                     found.settings.push(Assignment { name, value: value.value.clone() });
@@ -234,8 +234,8 @@ fn read_leading_options(
             && let Some((option, _, _)) =
                 parsed.options.iter().find(|(o, _, _)| !INERT_GIT_OPTIONS.contains(&o.as_str()))
         {
-            misfit.get_or_insert_with(|| format!("the option {option}"));
-            risks.push((Risk::WorkspaceCode, "git is pointed at other files, which can name programs to run"));
+            misfit.get_or_insert_with(|| format!("it uses option {option}"));
+            risks.push((Risk::WorkspaceCode, "the option makes git use other files, which can name programs to run"));
             found.settings.push(Assignment { name: format!("git {option}"), value: WordValue::Unknown });
         }
     }
@@ -353,12 +353,12 @@ fn interpret_effects(
 ) {
     let fits_phrase = matches!(occurrence.reading, ReadOnlyProof::Not(_));
     match effects {
-        None if fits_phrase => risks.push((Risk::Write, "not one of its read-only forms")),
-        None => risks.push((Risk::Write, "a program that is not known may write")),
+        None if fits_phrase => risks.push((Risk::Write, "not a known read-only form")),
+        None => risks.push((Risk::Write, "an unknown program may write")),
         Some(effects) => {
             risks.extend(effects.base.iter().map(|r| (*r, risk_reason(*r))));
             if effects.base.is_empty() {
-                risks.push((Risk::Write, "not one of its read-only forms"));
+                risks.push((Risk::Write, "not a known read-only form"));
             }
             let bare = tables::OptionGrammar::default();
             let dashed = (effects.verb == "tar").then(|| dash_first_word(own)).flatten();
@@ -475,8 +475,8 @@ fn interpret_builtin(
         _ => false,
     };
     if dumps {
-        risks.push((Risk::Credential, "shows the variables, which may hold secrets"));
-        return ReadOnlyProof::Not("shows every variable".to_owned());
+        risks.push((Risk::Credential, "prints all variables, which may hold secrets"));
+        return ReadOnlyProof::Not("it prints every variable".to_owned());
     }
     let mut misfit = None;
     if matches!(program, "echo" | "printf") {
@@ -550,7 +550,7 @@ fn interpret_redirect(
     let word = &redirect.target;
     if let Some(texts) = word.texts() {
         if texts.iter().any(|t| t.starts_with("/dev/tcp/") || t.starts_with("/dev/udp/")) {
-            risks.push((Risk::Network, "a redirect that opens a connection"));
+            risks.push((Risk::Network, "a redirect opens a network connection"));
             return;
         }
         if texts.iter().all(|t| if redirect.write { paths::is_sink(t) } else { paths::is_source(t) }) {
@@ -561,7 +561,7 @@ fn interpret_redirect(
         return;
     }
     if redirect.write {
-        risks.push((Risk::Write, if redirect.append { "adds to a file" } else { "writes a file" }));
+        risks.push((Risk::Write, if redirect.append { "appends to a file" } else { "writes a file" }));
     }
     let mut misfit = None;
     let role = if redirect.write { OperandRole::WriteFile } else { OperandRole::File };
@@ -574,14 +574,14 @@ fn risk_reason(risk: Risk) -> &'static str {
         Risk::Write => "changes files",
         Risk::Destructive => "data may be lost",
         Risk::Network => "talks to other machines",
-        Risk::Credential => "shows secrets",
+        Risk::Credential => "may show secrets",
         Risk::HostModifying => "changes this machine",
-        Risk::FilesystemWide => "reaches over the whole file system",
+        Risk::FilesystemWide => "reaches the whole file system",
         Risk::Privileged => "asks for another user's rights",
         Risk::WorkspaceCode => "runs code from this directory, which the agent can change",
-        Risk::Opaque => "cannot be read",
+        Risk::Opaque => "cannot be analysed",
         Risk::Interactive => "gets a terminal",
-        Risk::Background => "goes on when nobody waits for it",
-        Risk::OfSelf => "touches countersign itself",
+        Risk::Background => "keeps running in the background",
+        Risk::OfSelf => "touches Countersign itself",
     }
 }

@@ -176,8 +176,8 @@ fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
     for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
         if !occurrence.privileged && matches!(coverage, Coverage::Grant { .. } | Coverage::Rule(_)) {
             *coverage = not_covered(
-                "beside something that asks for other rights it would run without confinement",
-                "run it apart from that, or a person's answer",
+                "it would run without a sandbox, because a command beside it asks for another user's rights",
+                "run it separately, or a user's approval",
             );
         }
     }
@@ -186,15 +186,15 @@ fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
 /// Why a read-only command cannot run without approval, and what would help.
 fn why_not_confined(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
     if context.requested_confinement.is_some_and(|requested| requested != Confinement::ReadOnly) {
-        return Some(("it only reads, but shall not be held to that", "a person's answer"));
+        return Some(("it only reads, but the request asks for another sandbox than read-only", "a user's approval"));
     }
     if !context.kernel.holds(Confinement::ReadOnly) {
-        let help = "a kernel that confines it (Linux 6.2 with Landlock), or a person's answer";
-        return Some(("it only reads, but nothing would hold it to that", help));
+        let help = "a kernel with Landlock (Linux 6.2 or newer), or a user's approval";
+        return Some(("it only reads, but this kernel cannot enforce that", help));
     }
     if !context.kernel.scopes() && plan.occurrences.iter().any(|o| o.timed) {
-        let why = "on this kernel what is confined can signal nobody, and `timeout` must";
-        return Some((why, "leave `timeout` out (the task has a limit of its own), or a person's answer"));
+        let why = "`timeout` must send a signal, which this kernel does not allow in the sandbox";
+        return Some((why, "leave `timeout` out (the task has its own time limit), or a user's approval"));
     }
     None
 }
@@ -213,8 +213,9 @@ fn ask_for_wider(requested: Confinement, grants: &Grants, coverage: &mut [Covera
             _ => false,
         };
         if narrow {
-            let why = format!("it asks for a wider sandbox ({}) than what lets it run gives", requested.as_str());
-            *coverage = not_covered(why, "leave `confinement` out, or a person's answer");
+            let why =
+                format!("the request asks for a wider sandbox ({}) than the grant or rule gives", requested.as_str());
+            *coverage = not_covered(why, "leave `confinement` out, or a user's approval");
         }
     }
 }
@@ -222,12 +223,11 @@ fn ask_for_wider(requested: Confinement, grants: &Grants, coverage: &mut [Covera
 /// Gives the sandbox the confinement that the request asks for.
 fn with_requested_confinement(sandbox: Sandbox, requested: Confinement) -> Sandbox {
     let why = SandboxReason::Requested;
-    match requested > sandbox.confinement {
-        true => Sandbox { confinement: requested, why, ..sandbox },
+    if requested <= sandbox.confinement && requested <= Confinement::Shield {
         // `shield` restricts neither paths nor the network.
-        false if requested <= Confinement::Shield => Sandbox::plain(requested, Network::Open, why),
-        false => Sandbox { confinement: requested, why, ..sandbox },
+        return Sandbox::plain(requested, Network::Open, why);
     }
+    Sandbox { confinement: requested, why, ..sandbox }
 }
 
 /// For read-only commands that nothing would confine: a grant covers each, or the user is asked.
@@ -286,50 +286,53 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeConte
         }
         let (path, resolved) = path_and_target(scope, facts);
         if holds_secrets(scope, facts, context.home) {
-            add(Risk::Credential, "reads what holds secrets");
+            add(Risk::Credential, "reads files or settings that may hold secrets");
         }
         if scope.recursive {
             for place in [path, resolved] {
                 if scope.kind != PathKind::Name && paths::covers_credentials(place, context.home) {
-                    add(Risk::Credential, "everything below includes keys and tokens");
+                    add(Risk::Credential, "the directory tree includes keys and tokens");
                 }
                 if is_wide(place, context) {
-                    add(Risk::FilesystemWide, "reaches over the whole file system, a home, or above the roots");
+                    add(
+                        Risk::FilesystemWide,
+                        "reaches the whole file system, a home, or a directory above a workspace root",
+                    );
                 }
             }
         }
         if scope.write && (paths::is_system_place(path, context.home) || paths::is_system_place(resolved, context.home))
         {
-            add(Risk::HostModifying, "writes where the system or every shell reads");
+            add(Risk::HostModifying, "writes to a system directory or a startup file");
         }
         if scope.write && [path, resolved].iter().any(|p| p.split('/').any(|part| part == ".git")) {
-            add(Risk::WorkspaceCode, "changes what git runs later");
+            add(Risk::WorkspaceCode, "changes git's own files, which can name programs to run");
         }
         // Without a fact, a file in a system directory counts as existing.
         let found = facts.paths.get(&scope.walked);
         let exists = found.map_or(paths::is_system_place(path, "/"), |f| f.kind == PathTargetKind::File);
         let overwrites = occurrence.redirects.iter().any(|r| r.write && !r.append);
         if scope.write && exists && overwrites && !in_roots(resolved, context) {
-            add(Risk::Destructive, "overwrites a file outside the roots");
+            add(Risk::Destructive, "overwrites a file outside the workspace roots");
         }
         if paths::is_protected(path, context.home, &context.protected)
             || paths::is_protected(resolved, context.home, &context.protected)
         {
-            add(Risk::OfSelf, "touches countersign's own files");
+            add(Risk::OfSelf, "touches Countersign's own files");
         }
     }
     if occurrence.program == "csn" || occurrence.program == "csn-shim" {
-        add(Risk::OfSelf, "runs countersign itself");
+        add(Risk::OfSelf, "runs Countersign itself");
     }
     if context.interactive {
-        add(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
+        add(Risk::Interactive, "gets a terminal: its later input is not known");
     }
     let reads = matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_));
     if context.requested_network == Some(Network::Open) && !reads {
-        add(Risk::Network, "the request asks for the network");
+        add(Risk::Network, "the request asks for network access");
     }
     if context.background {
-        add(Risk::Background, "goes on when nobody waits for it");
+        add(Risk::Background, "keeps running in the background");
     }
     risks
 }
@@ -387,7 +390,7 @@ fn cover_occurrences(
             }
             let rule_verdict = rules.decide_rule(occurrence, risks, facts);
             if rule_verdict == RuleVerdict::Ask {
-                return not_covered("the operator wants to be asked about this", "a person's answer");
+                return not_covered("an operator rule requires approval for this", "a user's approval");
             }
             match prove_read_only(occurrence, risks, facts, context) {
                 Ok(coverage) => coverage,
@@ -409,8 +412,8 @@ fn cover_occurrences(
                 let set: Vec<(Risk, &'static str)> = risks[n].clone();
                 all[n] = covering_grant(occurrence, &set, facts, context, grants).unwrap_or_else(|| {
                     not_covered(
-                        "beside a granted command it would not run confined, and not all its words are literal",
-                        "run it apart from the granted command",
+                        "beside a granted command it would not be confined to reading, and not all of its arguments are literal",
+                        "run it separately from the granted command",
                     )
                 });
             }
@@ -468,25 +471,25 @@ fn prove_read_only(
         let beyond = risks.iter().any(|(r, _)| *r != Risk::Write && !occurrence.base_risks.contains(r));
         let named: Vec<&str> = risks.iter().map(|(r, _)| r.as_str()).collect();
         let accepting = if beyond { format!(" that accepts {}", named.join(", ")) } else { String::new() };
-        format!("a grant for `{}`{directory}{accepting}, or a person's answer", occurrence.verb)
+        format!("a grant for `{}`{directory}{accepting}, or a user's approval", occurrence.verb)
     };
     if let Some(why) = occurrence.opaque {
-        return Err(not_covered(why.reason(), "a person's answer, once; or write it so that it can be read"));
+        return Err(not_covered(
+            format!("cannot be analysed: {}", why.reason()),
+            "a user's approval, once; or a form of the command that can be analysed",
+        ));
     }
     if occurrence.privileged {
-        return Err(not_covered("asks for another user's rights", "a person's answer"));
+        return Err(not_covered("asks for another user's rights", "a user's approval"));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r == Risk::Credential) {
-        return Err(not_covered(*reason, "a person's answer"));
+        return Err(not_covered(*reason, "a user's approval"));
     }
     let covered = match &occurrence.reading {
         ReadOnlyProof::SideEffect => Coverage::SideEffect,
         ReadOnlyProof::Phrase(name) => Coverage::Phrase(name),
         ReadOnlyProof::Not(why) => {
-            return Err(not_covered(
-                format!("not one of the read-only forms of `{}`: {why}", occurrence.verb),
-                grant(),
-            ));
+            return Err(not_covered(format!("not a known read-only form of `{}`: {why}", occurrence.verb), grant()));
         }
         ReadOnlyProof::Unknown => {
             let why = risks.first().map_or("not known to be read-only", |(_, reason)| *reason);
@@ -499,32 +502,38 @@ fn prove_read_only(
         |name: &str| covered != Coverage::SideEffect || occurrence.wrapped || crate::shell::is_bash_variable(name);
     if let Some(assignment) = occurrence.assignments.iter().find(|a| matters(&a.name)) {
         return Err(not_covered(
-            format!("{} is set for it, which may change what it does", assignment.name),
-            "leave the assignment out, or a person's answer",
+            format!("{} is set for it and may change what it does", assignment.name),
+            "leave the assignment out, or a user's approval",
         ));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r != Risk::FilesystemWide) {
         return Err(not_covered(*reason, grant()));
     }
     if let Some(path) = grant::shadowing_program(occurrence, facts, context) {
-        return Err(not_covered(format!("its name leads to {path}, which the agent can change"), grant()));
+        return Err(not_covered(format!("its name resolves to {path}, which the agent can change"), grant()));
     }
-    let home = matches!(&occurrence.directory, Directory::Unknown);
+    let unknown_directory = matches!(&occurrence.directory, Directory::Unknown);
     if occurrence.loose {
-        let why =
-            if home { "where it runs is not known" } else { "a word in the place of a path or an option is not known" };
-        return Err(not_covered(why, "write the path out, or a person's answer"));
+        let why = if unknown_directory {
+            "the directory it runs in is not known"
+        } else {
+            "an argument that may be a path or an option is not known"
+        };
+        return Err(not_covered(why, "write the path out in full, or a user's approval"));
     }
     for scope in &occurrence.scopes {
         if scope.write {
             return Err(not_covered("writes a file", grant()));
         }
         if let Some(outside) = path_outside_roots(scope, facts, context) {
-            return Err(not_covered(format!("{outside} is outside the roots"), grant()));
+            return Err(not_covered(format!("{outside} is outside the workspace roots"), grant()));
         }
     }
     if occurrence.redirects.iter().any(|r| matches!(r.target.value, WordValue::Unknown) && r.target.hint.is_none()) {
-        return Err(not_covered("where it redirects to is not known", "write the path out, or a person's answer"));
+        return Err(not_covered(
+            "the target of a redirect is not known",
+            "write the path out in full, or a user's approval",
+        ));
     }
     Ok(covered)
 }
@@ -547,7 +556,7 @@ fn path_outside_roots(scope: &PathScope, facts: &Facts, context: &JudgeContext<'
     if scope.pattern {
         let cover = facts.paths.get(&scope.path).map(|f| f.resolved.as_str());
         if facts.patterns.get(&scope.walked) == Some(&None) {
-            return Some(format!("some of the many files of {}, for all that can be told,", scope.walked));
+            return Some(format!("possibly one of the many files that match {}", scope.walked));
         }
         let matched = facts.patterns.get(&scope.walked).and_then(Option::as_ref);
         let all = cover.into_iter().chain(matched.into_iter().flatten().map(String::as_str));

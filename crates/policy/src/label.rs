@@ -13,7 +13,7 @@ pub struct Label {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    #[error("`{0}` does not say where: write `{0} in /some/directory` or `{0} anywhere`")]
+    #[error("`{0}` names no directory: write `{0} in /some/directory` or `{0} anywhere`")]
     Nowhere(String),
     #[error("`{0}` is not an absolute path")]
     Relative(String),
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_read_as_they_are_written() {
+    fn a_written_label_parses_to_the_same_label() {
         for (verb, directory) in [
             ("git push", Some("/work/in it/a")),
             ("cargo test", None),

@@ -120,12 +120,11 @@ fn propose_grant(
     // Without a script, an interpreter runs code from its arguments, which its verb does not describe.
     let bare = script.is_none() && crate::shell::runs_scripts(&occurrence.program);
     let grave = risks.iter().any(|r| EXACT_RISKS.contains(r));
-    let operands = match bare || privileged || grave && !any_arguments {
-        true => {
-            let words = grant::operand_texts(occurrence)?.into_iter().map(str::to_owned).collect();
-            Some((grant::call_digest(occurrence, context.key)?, words))
-        }
-        false => None,
+    let operands = if bare || privileged || grave && !any_arguments {
+        let words = grant::operand_texts(occurrence)?.into_iter().map(str::to_owned).collect();
+        Some((grant::call_digest(occurrence, context.key)?, words))
+    } else {
+        None
     };
     let words: Vec<&str> = occurrence.words.iter().filter_map(Word::text).collect();
     Some(GrantProposal {
@@ -210,10 +209,10 @@ pub fn unsavable_reason(plan: &Plan, assessment: &Assessment) -> Option<&'static
         let occurrence = &plan.occurrences[*n];
         match (occurrence.opaque, &occurrence.directory) {
             (Some(opaque), _) => Some(opaque.reason()),
-            (None, Directory::Unknown) => Some("where it runs is not known"),
-            (None, _) if occurrence.loose => Some("a word in the place of a path or an option is not known"),
+            (None, Directory::Unknown) => Some("the directory it runs in is not known"),
+            (None, _) if occurrence.loose => Some("an argument that may be a path or an option is not known"),
             (None, _) if occurrence.assignments.iter().any(|a| !matches!(a.value, WordValue::One(_))) => {
-                Some("a variable that is set for it is not known")
+                Some("the value of a variable that is set for it is not known")
             }
             _ => None,
         }
@@ -293,27 +292,29 @@ pub fn coverage_examples(
 pub fn parse_verb(text: &str) -> Result<String, String> {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.starts_with('/') && !words.contains(' ') {
-        return match words.ends_with('/') {
-            true => Err("it is a directory".to_owned()),
-            false => Ok(paths::clean(&words)),
-        };
+        if words.ends_with('/') {
+            return Err("it is a directory".to_owned());
+        }
+        return Ok(paths::clean(&words));
     }
     if words.len() > 200 {
-        return Err("it is too long".to_owned());
+        return Err("it is longer than 200 bytes".to_owned());
     }
     let program = words.split(' ').next().unwrap_or_default();
     if tables::wrappers().get(program).is_some_and(|w| w.kind == tables::WrapperKind::Privileged) {
-        return Err("other rights are granted by answering, with what they are asked for".to_owned());
+        return Err("another user's rights can be granted only by answering an approval".to_owned());
     }
     if program == "csn" {
-        return Err("no task answers or grants".to_owned());
+        return Err("a task may not run `csn` to answer or grant".to_owned());
     }
     let plan =
         crate::read_text(&words, &crate::ParseContext { cwd: "/work/x", home: "/home/user", environment: &|_| false });
     match &plan.occurrences[..] {
-        [one] if one.opaque.is_some() => Err("it cannot be granted: what it runs is not known beforehand".to_owned()),
+        [one] if one.opaque.is_some() => {
+            Err("what it runs is not known in advance, so it cannot be granted".to_owned())
+        }
         [one] if one.verb == words => Ok(words),
-        [one] => Err(format!("the verb of that is `{}`", one.verb)),
-        _ => Err("name one program and its subcommand".to_owned()),
+        [one] => Err(format!("its verb is `{}`", one.verb)),
+        _ => Err("name one program, with its subcommand".to_owned()),
     }
 }

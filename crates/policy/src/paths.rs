@@ -201,13 +201,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ours_is_protected_in_every_home() {
+    fn own_files_are_protected_in_every_home() {
         for path in
             ["/home/x/.config/countersign/config.toml", "/h/.local/state/countersign", "/run/user/1000/countersign/a"]
         {
             assert!(is_protected(path, "/h", &[]), "{path}");
         }
-        assert!(is_protected("/srv/house/keys/a", "/h", &["/srv/house".to_owned()]));
+        assert!(is_protected("/srv/csn/keys/a", "/h", &["/srv/csn".to_owned()]));
         assert!(!is_protected("/h/.config/other", "/h", &[]) && !is_protected("/h/.config/countersigned", "/h", &[]));
         assert_eq!(protected_overlap("/h/.config/*/config.toml", "/h", &[]), GlobOverlap::In);
         assert_eq!(protected_overlap("/h/.conf*", "/h", &[]), GlobOverlap::Above);

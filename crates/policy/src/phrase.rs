@@ -64,7 +64,7 @@ pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut
     for (option, value, role) in &parsed.options {
         if let Some(value) = value {
             if matches!(role, OperandRole::WriteFile | OperandRole::WriteDir | OperandRole::Program) {
-                misfit.get_or_insert_with(|| format!("the option {option}"));
+                misfit.get_or_insert_with(|| format!("it uses option {option}"));
             }
             scopes.add_word(value, *role, matched.recursive, &mut misfit);
             if phrase.selects.contains(&option.as_str()) {
@@ -111,7 +111,7 @@ fn split_name_misfit(phrase: &Phrase, words: &[Word], rest: usize) -> Option<Str
     }
     let options = if phrase.ordered { &words[..rest.min(words.len())] } else { words };
     let mut options = options.iter().take_while(|w| w.text() != Some("--"));
-    options.any(Word::is_listed).then(|| "a name with a blank in it may become an option".to_owned())
+    options.any(Word::is_listed).then(|| "a file name with a blank may become an option".to_owned())
 }
 
 /// Every text that the words can be; none if a word is known only at run time.
@@ -141,7 +141,7 @@ fn odd_word_misfit(phrase: &Phrase, words: &[Word]) -> Option<String> {
                 })
             };
             let any = words.iter().filter_map(Word::texts).flatten().any(|t| odd(t));
-            any.then(|| "letters behind an option that takes a value".to_owned())
+            any.then(|| "letters follow an option that takes a value".to_owned())
         }
         // binutils read `@file` as the words in that file, also in the position of a value.
         "binutils" => {
@@ -151,12 +151,12 @@ fn odd_word_misfit(phrase: &Phrase, words: &[Word]) -> Option<String> {
                 WordValue::Pattern(globs) => globs.iter().any(|g| g.starts_with(['@', '*', '?', '['])),
                 WordValue::Unknown => true,
             });
-            list.then(|| "may take its words from a file".to_owned())
+            list.then(|| "it may read its arguments from a file".to_owned())
         }
         // `-i` also takes the next word, and looks up the host in it.
         "lsof" => {
             let host = all_texts(words.iter()).is_none_or(|all| all.iter().any(|t| t.contains('@')));
-            host.then(|| "may look up a host".to_owned())
+            host.then(|| "it may look up a host name".to_owned())
         }
         _ => None,
     }
@@ -178,16 +178,16 @@ fn git_value_misfit(phrase: &Phrase, option: &str, value: &Word) -> Option<Strin
     let configured = |text: &str| !verbatim && !spelled(text) && !FORMATS.contains(&text);
     match (option, value.texts()) {
         ("--sort" | "--format" | "--pretty" | "--group" | "--diff-merges", None) => {
-            Some(format!("{option} has an unknown value"))
+            Some(format!("the value of {option} is not known"))
         }
         ("--sort" | "--format" | "--pretty" | "--group", Some(all)) if all.iter().any(|t| checks(t)) => {
-            Some("a format that runs gpg".to_owned())
+            Some("the format runs gpg".to_owned())
         }
         ("--format" | "--pretty", Some(all)) if all.iter().any(|t| configured(t)) => {
-            Some("a format that only the configuration knows".to_owned())
+            Some("the format is defined in git's configuration".to_owned())
         }
         ("--diff-merges", Some(all)) if all.iter().any(|t| matches!(t.as_str(), "r" | "remerge")) => {
-            Some("a merge that is made again can run a driver".to_owned())
+            Some("redoing a merge can run a merge driver".to_owned())
         }
         _ => None,
     }
@@ -207,11 +207,11 @@ fn special_misfit(
         "awk" => apply_program_effects(program(programs::awk), matched, scopes),
         "jq" => apply_program_effects(program(|t| programs::jq(t).into()), matched, scopes),
         "credential-words" => match all_texts(parsed.operands.iter().map(|(w, _)| *w)) {
-            None => Some("a word that is known only when it runs".to_owned()),
+            None => Some("an argument is known only at run time".to_owned()),
             Some(all) => all
                 .iter()
                 .any(|t| t.split([':', '=']).any(|p| paths::is_credential(&format!("/{p}"), "")))
-                .then(|| "names a file that holds secrets".to_owned()),
+                .then(|| "an argument names a file that may hold secrets".to_owned()),
         },
         "git-list" => checks::git_list(phrase, parsed),
         "git-config" => git_config_misfit(parsed, scopes),
@@ -219,15 +219,17 @@ fn special_misfit(
             let changes = |all: Vec<&str>| all.iter().any(|t| matches!(*t, "expire" | "delete" | "drop" | "write"));
             all_texts(parsed.operands.iter().map(|(w, _)| *w))
                 .is_none_or(changes)
-                .then(|| "may change the reflog".to_owned())
+                .then(|| "it may change the reflog".to_owned())
         }
         "git-remote" => {
             let first = parsed.operands.first().map(|(w, _)| w.text());
-            first.is_some_and(|t| t != Some("get-url")).then(|| "only listing and get-url stay here".to_owned())
+            first
+                .is_some_and(|t| t != Some("get-url"))
+                .then(|| "only listing remotes and get-url are read-only".to_owned())
         }
         "tee" => {
             let sinks = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(paths::is_sink));
-            (!sinks).then(|| "writes a file".to_owned())
+            (!sinks).then(|| "it writes a file".to_owned())
         }
         "pager" => checks::pager(parsed),
         "plain-names" => checks::plain_names(parsed),
@@ -241,7 +243,7 @@ fn special_misfit(
             .and_then(|(w, _)| w.texts())
             .is_some_and(|all| all.iter().any(|t| matches!(t.as_str(), "e" | "ea" | "eval" | "eval-all"))) =>
         {
-            Some("a subcommand".to_owned())
+            Some("it uses a subcommand".to_owned())
         }
         "yq" => {
             // If the expression is the name of a file, yq reads that file.
@@ -255,7 +257,7 @@ fn special_misfit(
             .operands
             .iter()
             .any(|(w, _)| w.text().is_none_or(|t| !t.starts_with('+')))
-            .then(|| "an operand that is no format sets the clock".to_owned()),
+            .then(|| "an operand that is not a format sets the clock".to_owned()),
         _ => None,
     }
 }
@@ -286,14 +288,14 @@ fn git_config_misfit(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>)
             .any(|s| t.contains(s))
     };
     let Some(texts) = parsed.operands.iter().map(|(w, _)| w.texts()).collect::<Option<Vec<_>>>() else {
-        return Some("a setting that is known only when it runs".to_owned());
+        return Some("the name of a setting is known only at run time".to_owned());
     };
     let all: Vec<&str> = texts.iter().flat_map(|t| t.iter().map(String::as_str)).collect();
     let one_by_one = texts.iter().all(|t| t.len() == 1);
     let names_only = parsed.has(&["--name-only"]);
     if all.iter().any(secret) {
         scopes.seeks_credentials |= !names_only;
-        return Some("only reading settings, and not secrets".to_owned());
+        return Some("a setting may hold a secret".to_owned());
     }
     let lists = parsed.has(&["-l", "--list", "--get-regexp"]);
     // `get` and `list` are the newer forms.
@@ -311,7 +313,7 @@ fn git_config_misfit(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>)
             return None;
         }
         scopes.seeks_credentials = true;
-        return Some("shows every setting, and some hold secrets".to_owned());
+        return Some("it prints all settings, which may include secrets".to_owned());
     }
     let key = |t: &&str| t.contains('.') && !t.starts_with('-');
     let gets = match &all[..] {
@@ -320,7 +322,7 @@ fn git_config_misfit(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>)
         _ if parsed.has(&["--get", "--get-all"]) => texts.first().is_some_and(|t| t.iter().all(|t| key(&t.as_str()))),
         _ => texts.len() == 1 && all.iter().all(key),
     };
-    (!gets).then(|| "only reading settings".to_owned())
+    (!gets).then(|| "only reading a setting by its name is read-only".to_owned())
 }
 
 fn sorts_only(parsed: &ParsedOptions<'_>) -> bool {
@@ -337,7 +339,7 @@ fn apply_program_effects(
     for program in all {
         let Some(program) = program else {
             matched.opaque = Some(Opaque::Code);
-            return Some("its program is not known".to_owned());
+            return Some("its program is known only at run time".to_owned());
         };
         for named in program.files {
             let role = if named.write { OperandRole::WriteFile } else { OperandRole::File };
@@ -399,22 +401,22 @@ fn match_xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector
             let value = words.get(n).filter(|w| !w.many).and_then(Word::texts);
             if !value.is_some_and(|all| all.iter().all(number)) {
                 scopes.loose = true;
-                misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+                misfit.get_or_insert_with(|| format!("the value of {text} is not known"));
             }
             n += 1;
         } else if tables::may_be_option(word) {
-            misfit.get_or_insert_with(|| "an option that is not known".to_owned());
+            misfit.get_or_insert_with(|| "an option is not known".to_owned());
             scopes.loose |= word.text().is_none();
         } else {
             operands += 1;
             if operands > 1 {
-                misfit.get_or_insert_with(|| "a second operand is written".to_owned());
+                misfit.get_or_insert_with(|| "it writes to its second operand".to_owned());
                 scopes.add_word(word, OperandRole::WriteFile, false, &mut misfit);
             } else {
                 scopes.add_word(word, OperandRole::File, false, &mut misfit);
             }
             if word.many {
-                misfit.get_or_insert_with(|| "a word that may become several".to_owned());
+                misfit.get_or_insert_with(|| "an argument may expand to several words".to_owned());
             }
         }
     }
@@ -482,7 +484,7 @@ pub(crate) fn test_evaluates(words: &[Word]) -> bool {
 
 /// Matches `test` and `[`, which only tell whether files exist.
 pub(crate) fn match_test(words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
-    let Some(parts) = test_operands(words) else { return not_read_only("a test that is not plain to read") };
+    let Some(parts) = test_operands(words) else { return not_read_only("the form of the test cannot be analysed") };
     let mut misfit = None;
     for (word, file) in parts {
         if file {

@@ -61,7 +61,7 @@ impl CheckedRules {
                 if rule_concerns(rule, occurrence, &risks[n], facts) {
                     let reason = rule.reason.clone().unwrap_or_else(|| "the operator does not allow this".to_owned());
                     let refusal = Refusal::new(RefusalCode::DeniedByRule, reason);
-                    return Some((n, refusal.hint(format!("rule `{}` in config.toml", rule.name))));
+                    return Some((n, refusal.hint(format!("see rule `{}` in config.toml", rule.name))));
                 }
             }
         }
@@ -173,22 +173,22 @@ fn check_rule(rule: &Rule, hard: bool) -> Result<(), String> {
         return Err("it has no name".to_owned());
     }
     if hard && rule.answer != VerdictKind::Deny {
-        return Err("an addition to the hard denies can only deny".to_owned());
+        return Err("a rule in [[hard_deny]] can only deny".to_owned());
     }
     if rule.verb.is_empty() && rule.with.is_empty() && rule.directory.is_none() && rule.risks.is_none() {
-        return Err("it names no verb, words, directory or risks, and would match everything".to_owned());
+        return Err("it names no verb, words, directory or risks, so it would match everything".to_owned());
     }
     if rule.answer == VerdictKind::Allow && rule.verb.is_empty() {
-        return Err("to allow, it must name its verbs".to_owned());
+        return Err("a rule that allows must name its verbs".to_owned());
     }
     if let Some(verb) = rule.verb.iter().find(|v| v.trim() != v.as_str() || v.is_empty()) {
-        return Err(format!("`{verb}` is not a verb"));
+        return Err(format!("`{verb}` is not a verb: it is empty, or starts or ends with a blank"));
     }
     if let Some(directory) = rule.directory.as_deref().filter(|d| !d.starts_with('/') || paths::clean(d) != *d) {
-        return Err(format!("`{directory}` is not an absolute, clean path"));
+        return Err(format!("`{directory}` is not an absolute path without `.`, `..` and doubled slashes"));
     }
     if rule.matches.is_empty() {
-        return Err("it has no `match` example: a rule that nobody has tried is not a rule".to_owned());
+        return Err("it has no `match` example: add at least one command that it must match".to_owned());
     }
     let cwd = rule.directory.as_deref().unwrap_or("/work");
     for (examples, expected) in [(&rule.matches, true), (&rule.not_match, false)] {
@@ -201,8 +201,8 @@ fn check_rule(rule: &Rule, hard: bool) -> Result<(), String> {
                 VerdictKind::Ask | VerdictKind::Deny => rule_concerns(rule, o, &o.risks, &facts),
             });
             if hit != expected {
-                let says = if expected { "should match and does not" } else { "should not match and does" };
-                return Err(format!("its example `{example}` {says}"));
+                let outcome = if expected { "should match, but does not" } else { "should not match, but does" };
+                return Err(format!("its example `{example}` {outcome}"));
             }
         }
     }

@@ -253,9 +253,10 @@ impl SandboxNeed<'_> {
         {
             return;
         }
-        let resolved = match scope.pattern {
-            true => self.resolved_path(&scope.path).to_owned(),
-            false => found.map_or_else(|| scope.path.clone(), |f| f.resolved.clone()),
+        let resolved = if scope.pattern {
+            self.resolved_path(&scope.path).to_owned()
+        } else {
+            found.map_or_else(|| scope.path.clone(), |f| f.resolved.clone())
         };
         let home = self.case.context.home;
         let secret =

@@ -47,7 +47,7 @@ impl<'a> PathCollector<'a> {
                 texts.iter().for_each(|text| self.note_selection(text))
             }
             WordValue::Unknown => {
-                misfit.get_or_insert_with(|| "which files it reads is known only when it runs".to_owned());
+                misfit.get_or_insert_with(|| "the files it reads are known only at run time".to_owned());
             }
         }
     }
@@ -57,7 +57,7 @@ impl<'a> PathCollector<'a> {
         match word.texts() {
             Some(texts) => texts.iter().for_each(|text| self.note_name_pattern(&regex_to_glob(text))),
             None => {
-                misfit.get_or_insert_with(|| "which files it reads is known only when it runs".to_owned());
+                misfit.get_or_insert_with(|| "the files it reads are known only at run time".to_owned());
             }
         }
     }
@@ -162,7 +162,7 @@ impl<'a> PathCollector<'a> {
                             self.add_scope(hint, hint, write, kind, false, recursive);
                         }
                         self.loose = true;
-                        misfit.get_or_insert_with(|| "a path that is known only when it runs".to_owned());
+                        misfit.get_or_insert_with(|| "a path is known only at run time".to_owned());
                     }
                 }
                 true
@@ -222,7 +222,7 @@ impl<'a> PathCollector<'a> {
             let climbs = |p: &&str| *p == ".." || p.starts_with('.') && paths::matches(p, "..");
             if parts[fixed..].iter().any(climbs) {
                 self.loose = true;
-                misfit.get_or_insert_with(|| "a pattern that climbs".to_owned());
+                misfit.get_or_insert_with(|| "a pattern contains `..`".to_owned());
             }
             let fixed = fixed.min(parts.len() - 1);
             let cover: Vec<String> = parts[..fixed].iter().filter_map(|p| crate::shell::unescape_glob(p)).collect();
@@ -247,7 +247,7 @@ impl<'a> PathCollector<'a> {
                 return self.add_path(word, kind, false, recursive, misfit);
             }
             self.loose = true;
-            misfit.get_or_insert_with(|| "a word that is known only when it runs".to_owned());
+            misfit.get_or_insert_with(|| "an argument is known only at run time".to_owned());
             return false;
         };
         let mut named = false;

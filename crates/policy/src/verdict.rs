@@ -32,14 +32,19 @@ impl VerdictInput {
         let verdict = if context.degraded && !self.only_reads {
             Verdict::Deny(degraded_refusal())
         } else if self.privileged && context.requested_confinement.is_some() {
-            let refusal = Refusal::new(RefusalCode::CannotConfine, "what asks for other rights cannot be confined");
-            Verdict::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
+            let refusal = Refusal::new(
+                RefusalCode::CannotConfine,
+                "a command that asks for another user's rights cannot be sandboxed",
+            );
+            Verdict::Deny(refusal.hint("leave out `confinement`, or the command that asks for another user's rights"))
         } else if open.is_empty() && !self.ask_whole_plan {
             self.covered_verdict(can_confine, assessment)
         } else if context.audience == Audience::Public {
-            let refusal =
-                Refusal::new(RefusalCode::NotForAudience, "strangers may only read, and only in their own folder");
-            Verdict::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
+            let refusal = Refusal::new(
+                RefusalCode::NotForAudience,
+                "the public audience may only read, and only in its own folder",
+            );
+            Verdict::Deny(refusal.hint("the owner can bind this chat or token to another audience"))
         } else if self.is_automatic(context) && context.kernel.holds(Confinement::Workspace) {
             return (Verdict::Allow { rule: "profile.full_auto" }, automatic_sandbox(context));
         } else if context.profile == Profile::Locked {
@@ -85,30 +90,30 @@ fn automatic_sandbox(context: &JudgeContext<'_>) -> Sandbox {
 }
 
 fn degraded_refusal() -> Refusal {
-    Refusal::new(RefusalCode::PolicyUnavailable, "the configuration cannot be read: only reading is allowed")
-        .hint("`csn doctor` says what is wrong with config.toml")
+    Refusal::new(RefusalCode::PolicyUnavailable, "config.toml cannot be read, so only read-only commands may run")
+        .hint("`csn doctor` shows what is wrong with config.toml")
 }
 
 fn locked_refusal() -> Refusal {
-    let message = "the profile is locked: only what reads and what is granted runs, and nothing is asked";
-    Refusal::new(RefusalCode::Locked, message).hint("a person may run it with --profile safe")
+    let message = "the profile is `locked`: only read-only and granted commands run, and no approval is requested";
+    Refusal::new(RefusalCode::Locked, message).hint("a user can run it with the profile `safe` (--profile safe)")
 }
 
 fn unattended_refusal(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
-    let message = "this needs a person's approval, and nobody is there to ask";
+    let message = "this needs a user's approval, and no user can be asked";
     let verb = uncovered.iter().find_map(|n| plan.occurrences.get(*n)).map_or("…", |o| o.verb.as_str());
     let tool = match tool {
         Tool::Shell => String::new(),
         tool => format!(" --tool {}", tool.as_str()),
     };
     Refusal::new(RefusalCode::ApprovalRequiredUnattended, message).hint(format!(
-        "approve it beforehand (csn grants add --verb '{verb}'{tool} --in DIR), or ask where somebody can answer"
+        "grant it in advance (csn grants add --verb '{verb}'{tool} --in DIR), or send the request where a user can answer"
     ))
 }
 
 /// The refusal when the operator or the request asks for a confinement that this kernel cannot enforce.
 fn cannot_confine_refusal(confinement: Confinement) -> Refusal {
-    let message = format!("it is to run confined ({}), and this kernel cannot do that", confinement.as_str());
+    let message = format!("it must run sandboxed ({}), and this kernel cannot enforce that", confinement.as_str());
     Refusal::new(RefusalCode::CannotConfine, message)
-        .hint("`csn doctor` says what the kernel has; config.toml: [confine]")
+        .hint("`csn doctor` shows what the kernel supports; [confine] in config.toml sets what is required")
 }

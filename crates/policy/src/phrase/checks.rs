@@ -20,12 +20,12 @@ pub(super) fn sed(
     let lengths = parsed.options.iter().filter(|(o, _, _)| o == "-l").filter_map(|(_, v, _)| v.as_ref());
     if lengths.map(Word::text).any(|t| t.is_none_or(|t| !t.bytes().all(|b| b.is_ascii_digit()))) {
         matched.opaque = Some(Opaque::Code);
-        return Some("a line length that is no number".to_owned());
+        return Some("the line length is not a number".to_owned());
     }
     // A sed that accepts options only before its first operand takes that operand for the script.
     if skip > 0 && parsed.option_after_operand {
         matched.opaque = Some(Opaque::Code);
-        return Some("a script behind an operand".to_owned());
+        return Some("the script follows an operand".to_owned());
     }
     // Several `-e` form one script, line by line.
     let scripts: Option<Vec<&str>> = parsed
@@ -51,7 +51,7 @@ pub(super) fn git_list(phrase: &Phrase, parsed: &ParsedOptions<'_>) -> Option<St
     // Older versions of git create a branch with `-l`.
     let list_options = if phrase.name == "git tag" { &["-l", "--list"][..] } else { &["--list"] };
     let lists = parsed.has(list_options) || asks && parsed.operands.len() <= 1 && !sorts_only(parsed);
-    (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
+    (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list creates a branch or tag".to_owned())
 }
 
 pub(super) fn pager(parsed: &ParsedOptions<'_>) -> Option<String> {
@@ -70,14 +70,14 @@ pub(super) fn pager(parsed: &ParsedOptions<'_>) -> Option<String> {
     };
     let values = parsed.options.iter().filter_map(|(_, v, _)| v.as_ref());
     let odd = values.into_iter().any(|v| !plain(v));
-    (command || odd).then(|| "a word that the pager may take for a command".to_owned())
+    (command || odd).then(|| "the pager may take an argument for a command".to_owned())
 }
 
 pub(super) fn plain_names(parsed: &ParsedOptions<'_>) -> Option<String> {
     let plain = |t: &str| t.chars().all(|c| c.is_ascii_alphanumeric() || "._+:@-".contains(c));
     let values = parsed.options.iter().filter_map(|(_, v, _)| v.as_ref());
     let all = parsed.operands.iter().map(|(w, _)| *w).chain(values).all(|w| w.text().is_some_and(plain));
-    (!all).then(|| "a word that is no plain name".to_owned())
+    (!all).then(|| "an argument is not a plain name".to_owned())
 }
 
 pub(super) fn tar(parsed: &ParsedOptions<'_>) -> Option<String> {
@@ -90,9 +90,9 @@ pub(super) fn tar(parsed: &ParsedOptions<'_>) -> Option<String> {
     // `host:archive` is fetched from that host.
     let remote = archives.iter().any(|w| w.text().is_none_or(|t| t.contains(':')));
     if !parsed.has(&["-t", "--list"]) || archives.is_empty() {
-        Some("only listing an archive reads".to_owned())
+        Some("only listing an archive is read-only".to_owned())
     } else {
-        remote.then(|| "an archive that may be on another machine".to_owned())
+        remote.then(|| "the archive may be on another machine".to_owned())
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn unzip(parsed: &ParsedOptions<'_>) -> Option<String> {
     let late = parsed.operands.iter().any(|(w, _)| tables::may_be_option(w) && !w.quoted);
     let dashed = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('-'));
     let lists = parsed.has(&["-l", "-v", "-Z"]) && !late && !dashed;
-    (!lists).then(|| "only listing an archive reads".to_owned())
+    (!lists).then(|| "only listing an archive is read-only".to_owned())
 }
 
 pub(super) fn zgrep(parsed: &ParsedOptions<'_>) -> Option<String> {
@@ -114,7 +114,7 @@ pub(super) fn zgrep(parsed: &ParsedOptions<'_>) -> Option<String> {
         .options
         .iter()
         .any(|(o, v, _)| v.as_ref().is_some_and(|v| v.texts().is_none_or(|all| all.iter().any(|t| !fits(o, t)))));
-    odd.then(|| "a value that may become several words".to_owned())
+    odd.then(|| "a value may expand to several words".to_owned())
 }
 
 pub(super) fn lsof(parsed: &ParsedOptions<'_>) -> Option<String> {
@@ -125,5 +125,5 @@ pub(super) fn lsof(parsed: &ParsedOptions<'_>) -> Option<String> {
             && port.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b'-'))
     };
     let mut values = parsed.options.iter().filter(|(o, _, _)| o == "-i").filter_map(|(_, v, _)| v.as_ref());
-    values.any(|v| !v.text().is_some_and(plain)).then(|| "may look up a host".to_owned())
+    values.any(|v| !v.text().is_some_and(plain)).then(|| "it may look up a host name".to_owned())
 }

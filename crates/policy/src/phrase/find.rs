@@ -118,7 +118,7 @@ impl FindExpression<'_> {
         let Some(text) = word.text() else {
             if self.expression_begun || tables::may_be_option(word) {
                 scopes.loose = true;
-                self.misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
+                self.misfit.get_or_insert_with(|| "an argument may turn out to be an action".to_owned());
             }
             return self.add_start(word, scopes);
         };
@@ -134,7 +134,7 @@ impl FindExpression<'_> {
             "-exec" | "-execdir" | "-ok" | "-okdir" => self.skip_command(text),
             "-delete" => {
                 self.expression_begun = true;
-                self.misfit = Some("the action -delete".to_owned());
+                self.misfit = Some("it uses the action -delete".to_owned());
             }
             "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
                 self.expression_begun = true;
@@ -142,7 +142,7 @@ impl FindExpression<'_> {
                     scopes.add_word(file, OperandRole::WriteFile, false, &mut self.misfit);
                 }
                 self.at += 1 + usize::from(text == "-fprintf");
-                self.misfit.get_or_insert_with(|| format!("the action {text}"));
+                self.misfit.get_or_insert_with(|| format!("it uses the action {text}"));
             }
             _ if BARE_WORDS.contains(&text) => self.expression_begun = true,
             _ if VALUE_TESTS.contains(&text) => self.read_test(text, scopes),
@@ -151,12 +151,12 @@ impl FindExpression<'_> {
                 if let Some(file) = self.words.get(self.at) {
                     scopes.add_word(file, OperandRole::File, false, &mut self.misfit);
                     if file.many {
-                        self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+                        self.misfit.get_or_insert_with(|| format!("the value of {text} is not known"));
                     }
                 }
                 self.at += 1;
             }
-            _ => drop(self.misfit.get_or_insert_with(|| format!("the word {text}"))),
+            _ => drop(self.misfit.get_or_insert_with(|| format!("its expression contains {text}"))),
         }
     }
 
@@ -176,7 +176,7 @@ impl FindExpression<'_> {
         });
         // busybox ends a command at any lone `+`.
         if (self.at..end.unwrap_or(words.len())).any(|m| words[m].text() == Some("+")) {
-            self.misfit.get_or_insert_with(|| format!("{action} has two ends"));
+            self.misfit.get_or_insert_with(|| format!("{action} may end in two places"));
         }
         if end.is_none() {
             self.misfit.get_or_insert_with(|| format!("{action} has no end"));
@@ -200,7 +200,7 @@ impl FindExpression<'_> {
         let value = self.words.get(self.at);
         if value.is_none_or(unknown) {
             scopes.loose = true;
-            self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+            self.misfit.get_or_insert_with(|| format!("the value of {text} is not known"));
         }
         // Looking for a name does not read the file; running a command on it does. Excluded files are not read.
         let left_out = find_excludes(self.words, self.at - 1);

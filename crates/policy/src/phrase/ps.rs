@@ -37,7 +37,7 @@ struct PsOptions<'w> {
 pub(super) fn match_ps(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let Some(texts) = words.iter().map(Word::text).collect::<Option<Vec<_>>>() else {
         scopes.loose = true;
-        return not_read_only("a word that is known only when it runs");
+        return not_read_only("an argument is known only at run time");
     };
     let mut options = PsOptions::default();
     let mut rest = texts.into_iter();
@@ -50,7 +50,7 @@ pub(super) fn match_ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Pat
     let shows = options.shows_environments();
     scopes.seeks_credentials |= shows;
     match options.misfit {
-        _ if shows => not_read_only("shows the environments of processes"),
+        _ if shows => not_read_only("it shows the environment of processes"),
         Some(why) => not_read_only(why),
         None => PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
     }
@@ -64,7 +64,7 @@ impl<'w> PsOptions<'w> {
             self.environment_requested |= name == "format" && value.is_none_or(shows_environment);
             self.names_columns |= name == "format";
         } else if !LONG_FLAGS.contains(&name) || attached.is_some() {
-            self.misfit.get_or_insert_with(|| format!("the option --{name}"));
+            self.misfit.get_or_insert_with(|| format!("it uses option --{name}"));
         }
         self.tree |= name == "forest";
     }
@@ -95,14 +95,14 @@ impl<'w> PsOptions<'w> {
                 Some(_) if BSD_FLAGS.contains(c) || "dNyF".contains(c) => self.may_be_refused = true,
                 None if BSD_FLAGS.contains(c) => {}
                 None if c == 'e' => self.environment_requested = true,
-                _ => drop(self.misfit.get_or_insert_with(|| format!("the option {c}"))),
+                _ => drop(self.misfit.get_or_insert_with(|| format!("it uses option {c}"))),
             }
         }
     }
 
     fn note_value(&mut self, option: char, value: Option<&'w str>, dashed: bool) {
         match (option, value) {
-            (_, None) => self.misfit = Some(format!("the option {option} wants a value")),
+            (_, None) => self.misfit = Some(format!("option {option} lacks its value")),
             ('o' | 'O', Some(value)) => {
                 self.environment_requested |= shows_environment(value);
                 self.names_columns = true;

@@ -5,20 +5,20 @@
 
 use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
-const UNCLEAR: FileUse = FileUse::Runs("an awk program that is not plain to read");
-const CHANGES_INPUT: &str = "an awk program that changes what it reads";
-const TRANSLATES: &str = "an awk program that reads message catalogs";
+const UNCLEAR: FileUse = FileUse::Runs("the awk program cannot be analysed");
+const CHANGES_INPUT: &str = "the awk program changes what it reads";
+const TRANSLATES: &str = "the awk program reads message catalogs";
 
 /// Words that reach outside the program, and how. Every other word only computes.
 const REACHING: &[(&str, FileUse)] = &[
     ("system", FileUse::Runs("awk's system() runs a command")),
     ("extension", FileUse::Runs("awk's extension() loads a library")),
-    ("ENVIRON", FileUse::Touches("awk's ENVIRON holds the environment")),
+    ("ENVIRON", FileUse::Touches("awk's ENVIRON shows the environment")),
     ("ARGV", FileUse::Touches(CHANGES_INPUT)),
     ("ARGC", FileUse::Touches(CHANGES_INPUT)),
     ("SYMTAB", FileUse::Touches(CHANGES_INPUT)),
     ("FUNCTAB", FileUse::Touches(CHANGES_INPUT)),
-    ("PROCINFO", FileUse::Touches("awk's PROCINFO tells of the process and changes how it reads")),
+    ("PROCINFO", FileUse::Touches("awk's PROCINFO shows process details and changes how awk reads")),
     ("TEXTDOMAIN", FileUse::Touches(TRANSLATES)),
     ("bindtextdomain", FileUse::Touches(TRANSLATES)),
     ("dcgettext", FileUse::Touches(TRANSLATES)),
@@ -211,12 +211,12 @@ impl AwkLexer {
         let next = self.peek_at(1);
         self.n += 1;
         self.last = match c {
-            '@' => return Err(FileUse::Runs("awk's @ loads or calls by name")),
+            '@' => return Err(FileUse::Runs("awk's @ loads a file or calls a function by name")),
             '|' if next == Some('|') => {
                 self.n += 1;
                 LastToken::Other
             }
-            '|' => return Err(FileUse::Runs("an awk program that pipes to or from a command")),
+            '|' => return Err(FileUse::Runs("the awk program pipes to or from a command")),
             '>' if self.printing.is_some_and(|depth| self.open_parentheses() <= depth) => {
                 self.note_redirect();
                 LastToken::Other
@@ -267,7 +267,7 @@ impl AwkLexer {
         }
         let file = self.literal_string(self.n);
         if !matches!(file.as_deref(), Some("/dev/stderr" | "/dev/stdout")) {
-            self.note_file(file, true, "an awk program that writes a file");
+            self.note_file(file, true, "the awk program writes a file");
         }
     }
 

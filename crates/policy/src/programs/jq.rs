@@ -79,7 +79,7 @@ fn classify_filter(filter: &str, outside: &[&str], why: &'static str) -> FileUse
     match filter_words(filter) {
         Some(words) if !words.iter().any(|w| outside.contains(&w.as_str()) || w == "ENV") => FileUse::Reads,
         Some(_) => FileUse::Touches(why),
-        None => FileUse::Touches("a filter that is not plain to read"),
+        None => FileUse::Touches("the filter cannot be analysed"),
     }
 }
 
@@ -95,13 +95,13 @@ pub(crate) fn jq(filter: &str) -> FileUse {
         "$__prog_args",
         "__prog_args",
     ];
-    classify_filter(filter, &outside, "a jq filter that reads the environment or other files")
+    classify_filter(filter, &outside, "the jq filter reads the environment or other files")
 }
 
 pub(crate) fn yq(filter: &str) -> FileUse {
     // yq has many functions that load files.
     if filter_words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
-        return FileUse::Touches("a yq expression that reads other files");
+        return FileUse::Touches("the yq expression reads other files");
     }
     let outside = [
         "env",
@@ -120,7 +120,7 @@ pub(crate) fn yq(filter: &str) -> FileUse {
         "exec",
         "split_doc",
     ];
-    classify_filter(filter, &outside, "a yq expression that reads the environment or other files")
+    classify_filter(filter, &outside, "the yq expression reads the environment or other files")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
-const UNCLEAR: FileUse = FileUse::Runs("a sed script that is not plain to read");
+const UNCLEAR: FileUse = FileUse::Runs("the sed script cannot be analysed");
 
 pub(crate) fn sed(script: &str) -> ProgramEffects {
     let mut parser = SedParser { s: script.chars().collect(), n: 0, open_braces: 0, files: Vec::new() };
@@ -191,7 +191,7 @@ impl SedParser {
             match self.peek() {
                 Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => self.n += 1,
                 Some('e') => {
-                    file_use = FileUse::Runs("sed's s///e runs what it made");
+                    file_use = FileUse::Runs("sed's s///e runs its result as a command");
                     self.n += 1;
                 }
                 Some('w') => {

@@ -44,7 +44,9 @@ impl AssignedVariables {
         match command {
             ast::Command::Simple(simple) => self.note_simple(simple),
             ast::Command::Compound(compound, redirects) => {
-                redirects.iter().for_each(|r| self.note_word(&r.to_string()));
+                if let Some(redirects) = redirects {
+                    self.note_word(&redirects.to_string());
+                }
                 self.note_compound(compound);
             }
             ast::Command::Function(function) => {
@@ -53,7 +55,9 @@ impl AssignedVariables {
             }
             ast::Command::ExtendedTest(test, redirects) => {
                 self.note_word(&test.expr.to_string());
-                redirects.iter().for_each(|r| self.note_word(&r.to_string()));
+                if let Some(redirects) = redirects {
+                    self.note_word(&redirects.to_string());
+                }
             }
         }
     }
@@ -79,7 +83,9 @@ impl AssignedVariables {
                 self.note_list(&clause.condition);
                 self.note_list(&clause.then);
                 for other in clause.elses.iter().flatten() {
-                    other.condition.iter().for_each(|list| self.note_list(list));
+                    if let Some(condition) = &other.condition {
+                        self.note_list(condition);
+                    }
                     self.note_list(&other.body);
                 }
             }

@@ -248,12 +248,20 @@ pub fn describe_verb(verb: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let program = verb.split(' ').next().unwrap_or(verb);
     if let Some(wrapper) = wrappers().get(program) {
-        lines.push(format!("runs another command ({:?}): what is behind it is judged, not `{program}`", wrapper.kind));
+        let how = match wrapper.kind {
+            WrapperKind::Plain => "",
+            WrapperKind::Environment => " with other variables",
+            WrapperKind::Privileged => " with another user's rights",
+            WrapperKind::Input => " with words from its input",
+            WrapperKind::Shell => " through a shell",
+            WrapperKind::Foreign => " in its own version",
+        };
+        lines.push(format!("runs another command{how}: Countersign judges that command, not `{program}`"));
     }
     if let Some(phrase) = phrase(verb) {
-        lines.push(format!("read-only phrase `{}`", phrase.name));
-        lines.extend(phrase.examples.yes.iter().map(|e| format!("  runs unasked in a project:  {e}")));
-        lines.extend(phrase.examples.no.iter().map(|e| format!("  asks:                       {e}")));
+        lines.push(format!("known read-only command `{}`", phrase.name));
+        lines.extend(phrase.examples.yes.iter().map(|e| format!("  runs without approval in a workspace:  {e}")));
+        lines.extend(phrase.examples.no.iter().map(|e| format!("  needs approval:                        {e}")));
     }
     if let Some(effects) = find_risks(verb) {
         let names = |risks: &[countersign_model::Risk]| risks.iter().map(|r| r.as_str()).collect::<Vec<_>>().join(", ");
@@ -277,7 +285,7 @@ pub fn describe_verb(verb: &str) -> Vec<String> {
         ));
     }
     if lines.is_empty() {
-        lines.push(format!("`{verb}` is not in the tables: it is taken to write"));
+        lines.push(format!("`{verb}` is not in the tables: Countersign assumes that it writes"));
     }
     lines
 }

@@ -112,9 +112,9 @@ impl ParsedOptions<'_> {
             }
             Some(_) => {
                 self.loose = true;
-                self.misfit.get_or_insert_with(|| format!("{option} has an unknown value"));
+                self.misfit.get_or_insert_with(|| format!("the value of {option} is not known"));
             }
-            None => drop(self.misfit.get_or_insert_with(|| format!("{option} wants a value"))),
+            None => drop(self.misfit.get_or_insert_with(|| format!("{option} lacks its value"))),
         }
     }
 }
@@ -191,7 +191,7 @@ impl OptionGrammar {
                 let Some(text) = word.text() else {
                     if !harmless || matches!(word.value, WordValue::Unknown) {
                         parsed.loose = true;
-                        parsed.misfit.get_or_insert_with(|| "a word that may turn out to be an option".to_owned());
+                        parsed.misfit.get_or_insert_with(|| "an argument may turn out to be an option".to_owned());
                     }
                     operands.push(word);
                     continue;
@@ -266,11 +266,11 @@ impl OptionGrammar {
                 }
                 _ => {
                     parsed.loose = true;
-                    parsed.misfit.get_or_insert_with(|| format!("--{name} wants two values"));
+                    parsed.misfit.get_or_insert_with(|| format!("--{name} needs two values"));
                 }
             },
             (Some(OptionArity::Nothing | OptionArity::Two(_)), Some(_)) | (None, _) => {
-                parsed.misfit.get_or_insert_with(|| format!("the option --{name}"));
+                parsed.misfit.get_or_insert_with(|| format!("it uses option --{name}"));
                 parsed.options.push((format!("--{name}"), attached.map(|v| word_part(word, v)), OperandRole::Text));
             }
         }
@@ -306,7 +306,7 @@ impl OptionGrammar {
                 }
                 None if self.numbers && c.is_ascii_digit() => {}
                 None => {
-                    parsed.misfit.get_or_insert_with(|| format!("the option -{c}"));
+                    parsed.misfit.get_or_insert_with(|| format!("it uses option -{c}"));
                     parsed.options.push((format!("-{c}"), None, OperandRole::Text));
                 }
             }
@@ -334,11 +334,11 @@ impl OptionGrammar {
                     at += 1;
                     // A word that may become several also takes the positions behind it.
                     if word.many {
-                        parsed.misfit.get_or_insert_with(|| "a word that may become several".to_owned());
+                        parsed.misfit.get_or_insert_with(|| "an argument may expand to several words".to_owned());
                     }
                 }
                 None => {
-                    parsed.misfit.get_or_insert_with(|| "more operands than only reading takes".to_owned());
+                    parsed.misfit.get_or_insert_with(|| "it has more operands than the read-only form".to_owned());
                 }
             }
         }
