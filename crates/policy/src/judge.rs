@@ -129,7 +129,7 @@ pub fn judge(
     let only_reads = reads && covered && !ask_whole_plan && assessment.grants().is_empty();
     assessment.sandbox = if only_reads { read_only_sandbox() } else { case.accepted_sandbox(&assessment.coverage) };
     apply_requested_confinement(&case, privileged, &mut assessment);
-    let input = VerdictInput { privileged, must_ask, only_reads, ask_whole_plan: ask_whole_plan };
+    let input = VerdictInput { privileged, must_ask, only_reads, ask_whole_plan };
     (assessment.verdict, assessment.sandbox) = input.decide(plan, context, &assessment);
     assessment
 }

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_that_only_print_are_told_from_those_that_do_not() {
+    fn only_programs_that_print_count_as_reading() {
         for program in [
             "{print $1}",
             "NR==FNR{a[$1];next} $1 in a",

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_that_only_compute_are_told_from_those_that_reach_out() {
+    fn only_filters_that_compute_count_as_reading() {
         for filter in [
             ".scripts",
             ".a / .b",

@@ -23,7 +23,7 @@ pub(crate) struct NamedFile {
 
 impl From<FileUse> for ProgramEffects {
     fn from(file_use: FileUse) -> Self {
-        Self { file_use: file_use, files: Vec::new() }
+        Self { file_use, files: Vec::new() }
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn sed(script: &str) -> ProgramEffects {
     if parser.open_braces > 0 {
         file_use = file_use.worse_of(UNCLEAR);
     }
-    ProgramEffects { file_use: file_use, files: parser.files }
+    ProgramEffects { file_use, files: parser.files }
 }
 
 struct SedParser {
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn scripts_that_only_print_are_told_from_those_that_do_not() {
+    fn only_scripts_that_print_count_as_reading() {
         for script in [
             "1,5p",
             "10,20p;20q",

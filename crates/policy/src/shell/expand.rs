@@ -20,6 +20,12 @@ struct PartialWord {
     hint: Option<String>,
 }
 
+impl PartialWord {
+    fn known(globs: Vec<String>, quoted: bool) -> Self {
+        Self { globs: Some(globs), quoted, many: false, substituted: false, pattern: false, hint: None }
+    }
+}
+
 impl PlanBuilder<'_> {
     /// Expands one word of the text into the words that bash would make of it.
     pub(super) fn expand_words(
@@ -148,14 +154,7 @@ impl PlanBuilder<'_> {
         state: &mut ShellState,
         splits: bool,
     ) -> PartialWord {
-        let known = |globs: Vec<String>, quoted| PartialWord {
-            globs: Some(globs),
-            quoted,
-            many: false,
-            substituted: false,
-            pattern: false,
-            hint: None,
-        };
+        let known = PartialWord::known;
         let unknown = |quoted: bool, substituted| PartialWord {
             globs: None,
             quoted,

@@ -345,23 +345,8 @@ impl PlanBuilder<'_> {
                     self.emit_evaluating(occurrence);
                 }
             }
-            // They run a builtin in this shell.
             "command" | "builtin" if !first.is_some_and(|t| t.starts_with('-') && !matches!(t, "-p" | "--")) => {
-                let skip =
-                    1 + occurrence.words[1..].iter().take_while(|w| matches!(w.text(), Some("-p" | "--"))).count();
-                let words = occurrence.words.split_off(skip.min(occurrence.words.len()));
-                if !words.is_empty() && occurrence.opaque.is_none() {
-                    return Ok(self.read_command_words(
-                        words,
-                        occurrence.assignments,
-                        occurrence.redirects,
-                        position,
-                        state,
-                        None,
-                    ));
-                }
-                occurrence.words.extend(words);
-                return Err(Box::new(occurrence));
+                return self.read_command_builtin(occurrence, position, state);
             }
             "command" if first.is_some_and(|t| matches!(t, "-v" | "-V" | "-pv" | "-pV")) => self.emit(occurrence),
             "eval" => self.read_eval(occurrence, position, state),
@@ -414,6 +399,23 @@ impl PlanBuilder<'_> {
             _ => return Err(Box::new(occurrence)),
         }
         Ok(ExitStates::unchanged(state.clone()))
+    }
+
+    /// Reads `command` or `builtin`, which run a builtin in this shell; gives the occurrence back if none follows.
+    fn read_command_builtin(
+        &mut self,
+        mut occurrence: Occurrence,
+        position: TextPosition,
+        state: &mut ShellState,
+    ) -> Result<ExitStates, Box<Occurrence>> {
+        let skip = 1 + occurrence.words[1..].iter().take_while(|w| matches!(w.text(), Some("-p" | "--"))).count();
+        let words = occurrence.words.split_off(skip.min(occurrence.words.len()));
+        if !words.is_empty() && occurrence.opaque.is_none() {
+            let Occurrence { assignments, redirects, .. } = occurrence;
+            return Ok(self.read_command_words(words, assignments, redirects, position, state, None));
+        }
+        occurrence.words.extend(words);
+        Err(Box::new(occurrence))
     }
 
     /// Adds a builtin that evaluates its arguments as shell text.
