@@ -21,7 +21,7 @@ struct PartialWord {
 }
 
 impl PartialWord {
-    fn known(globs: Vec<String>, quoted: bool) -> Self {
+    fn from_globs(globs: Vec<String>, quoted: bool) -> Self {
         Self { globs: Some(globs), quoted, many: false, substituted: false, pattern: false, hint: None }
     }
 }
@@ -154,7 +154,7 @@ impl PlanBuilder<'_> {
         state: &mut ShellState,
         splits: bool,
     ) -> PartialWord {
-        let known = PartialWord::known;
+        let known = PartialWord::from_globs;
         let unknown = |quoted: bool, substituted| PartialWord {
             globs: None,
             quoted,
