@@ -1,7 +1,7 @@
 //! Reading and judging, beside the bare parse of tree-sitter-bash, over the same commands in the same run.
 
 use countersign_model::{Facts, Grants};
-use countersign_policy::{Context, Rules, Surroundings, judge, read_text};
+use countersign_policy::{CheckedRules, JudgeContext, ParseContext, judge, read_text};
 use std::{hint::black_box, time::Instant};
 
 const CWD: &str = "/work/proj";
@@ -21,8 +21,8 @@ fn commands() -> Vec<String> {
     all
 }
 
-fn decide(command: &str, facts: &Facts, context: &Context<'_>, rules: &Rules) {
-    let plan = read_text(black_box(command), &Surroundings { cwd: CWD, home: HOME, environment: &|_| false });
+fn decide(command: &str, facts: &Facts, context: &JudgeContext<'_>, rules: &CheckedRules) {
+    let plan = read_text(black_box(command), &ParseContext { cwd: CWD, home: HOME, environment: &|_| false });
     black_box(judge(&plan, facts, context, rules, &Grants::default()));
 }
 
@@ -47,18 +47,21 @@ fn figures(all: &[f64]) -> (f64, f64, f64) {
 
 fn main() {
     let commands = commands();
-    let (facts, rules) = (Facts::none(CWD), Rules::default());
-    let context = Context::personal(HOME, vec![CWD.to_owned()]);
-    let ours = figures(&each(&commands, |c| decide(c, &facts, &context, &rules)));
+    let (facts, rules) = (Facts::none(CWD), CheckedRules::default());
+    let context = JudgeContext::personal(HOME, vec![CWD.to_owned()]);
+    let gate = figures(&each(&commands, |c| decide(c, &facts, &context, &rules)));
     let mut parser = tree_sitter::Parser::new();
     parser.set_language(&tree_sitter_bash::LANGUAGE.into()).expect("the grammar fits");
-    let theirs = figures(&each(&commands, |c| {
+    let tree_sitter_figures = figures(&each(&commands, |c| {
         black_box(parser.parse(black_box(c), None));
     }));
     println!("{} commands, {ROUNDS} rounds, microseconds: mean, p50, p99", commands.len());
-    println!("read + judge              {:7.1} {:7.1} {:7.1}", ours.0, ours.1, ours.2);
-    println!("tree-sitter-bash, parse   {:7.1} {:7.1} {:7.1}", theirs.0, theirs.1, theirs.2);
-    println!("ratio of the means        {:7.2}", ours.0 / theirs.0);
+    println!("read + judge              {:7.1} {:7.1} {:7.1}", gate.0, gate.1, gate.2);
+    println!(
+        "tree-sitter-bash, parse   {:7.1} {:7.1} {:7.1}",
+        tree_sitter_figures.0, tree_sitter_figures.1, tree_sitter_figures.2
+    );
+    println!("ratio of the means        {:7.2}", gate.0 / tree_sitter_figures.0);
     let hostile = [
         ("long word", "echo ".to_owned() + &"a".repeat(65_000)),
         ("substitutions", "$(".repeat(32_000)),

@@ -31,7 +31,7 @@ pub(crate) fn sandbox_spec(
         read_all: gate.read_all && requester.audience == Audience::Personal,
         homes: prepared.home.clone(),
         home: prepared.own_home.clone(),
-        protected: gate.protected.iter().cloned().chain(gate.rules.denied_places()).collect(),
+        protected: gate.protected.iter().cloned().chain(gate.rules.denied_directories()).collect(),
         programs: programs.into_iter().collect(),
         network: sandbox.network,
         unix_sockets: sandbox.unix_sockets,

@@ -320,7 +320,7 @@ fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<PreparedR
         home: &home,
         environment: &|name| env.contains_key(name),
     };
-    let plan = countersign_policy::read(request, &surroundings);
+    let plan = countersign_policy::read_request(request, &surroundings);
     let path = env.get("PATH").cloned();
     let (program, argv) = match (&request.args.argv, &request.args.command) {
         (Some(argv), _) => (find_program(&argv[0], cwd, path.as_deref().unwrap_or_default()), argv.clone()),
@@ -339,8 +339,8 @@ fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<PreparedR
     };
     let mut facts = Facts { cwd: cwd_fact, program, ..Facts::none(cwd) };
     let sight = world::LookupLimits { below: None, path };
-    world::look_up_facts(&countersign_policy::needs(&plan), &sight, &mut facts);
-    let mut directories = countersign_policy::directories(&plan, &facts);
+    world::look_up_facts(&countersign_policy::required_facts(&plan), &sight, &mut facts);
+    let mut directories = countersign_policy::plan_directories(&plan, &facts);
     directories.truncate(MAX_REPOSITORY_LOOKUPS);
     directories.push(facts.cwd.resolved.clone());
     for directory in directories {

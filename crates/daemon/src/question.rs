@@ -39,7 +39,7 @@ impl CleanTexts {
         let source = request.args.command.as_deref();
         let mut texts = Self { occurrences: Vec::new(), clean: true };
         for occurrence in &prepared.plan.occurrences {
-            let directories = countersign_policy::directories_of(occurrence, &prepared.facts);
+            let directories = countersign_policy::occurrence_directories(occurrence, &prepared.facts);
             let verb = text(mask, &occurrence.verb);
             let command_text = match source.and_then(|s| s.get(occurrence.span.clone())) {
                 Some(part) if !part.trim().is_empty() => text(mask, part),
@@ -85,7 +85,7 @@ impl Case<'_> {
         let in_session = self.session.is_some_and(|s| s.implicit.is_none());
         let PreparedRequest { plan, facts, .. } = self.prepared;
         let options = if texts.clean {
-            countersign_policy::options(plan, facts, assessment, &self.context(), in_session)
+            countersign_policy::offered_choices(plan, facts, assessment, &self.context(), in_session)
         } else {
             vec![Choice::Once, Choice::Deny]
         };
@@ -106,7 +106,7 @@ impl Case<'_> {
         let SavingAnswer { choice, any_arguments, by, about } = *answer;
         let PreparedRequest { plan, facts, .. } = self.prepared;
         let context = self.context();
-        let all = countersign_policy::proposals(choice, any_arguments, plan, facts, assessment, &context);
+        let all = countersign_policy::grant_proposals(choice, any_arguments, plan, facts, assessment, &context);
         let mask = self.mask();
         // A command that was covered when the card was shown is not saved by answering it.
         let asked = |p: &&GrantProposal| {
@@ -133,13 +133,13 @@ impl Case<'_> {
     pub(crate) fn card(&self, asked_by: &str, options: &[Choice], assessment: &Assessment) -> Card {
         let mask = self.mask();
         let PreparedRequest { plan, facts, .. } = self.prepared;
-        let places = countersign_policy::places(plan, assessment);
+        let places = countersign_policy::card_directories(plan, assessment);
         let context = self.context();
         let offers = options.iter().copied().filter(|c| c.saves());
         let offers = offers.filter_map(|choice| self.grant_offer(choice, assessment, &context, &mask, &places));
         let variables = self.request.args.env.iter();
         let variables = variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), MAX_VARIABLE_BYTES));
-        let not_saved = countersign_policy::cannot_be_saved(plan, assessment);
+        let not_saved = countersign_policy::unsavable_reason(plan, assessment);
         Card {
             asked_by: text_bounded(&mask, asked_by, MAX_OPERANDS_BYTES),
             risks: describe_risks(assessment, &mask),
@@ -147,7 +147,7 @@ impl Case<'_> {
             variables: variables.collect(),
             offers: offers.collect(),
             scripts: facts.scripts.iter().filter_map(|(path, digest)| read_script(path, *digest, &mask)).collect(),
-            in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
+            in_session_folder: matches!((&places[..], &context.session_folder), ([one], Some(folder)) if one == folder),
             confinement: assessment.sandbox.confinement,
             sandbox: Some(assessment.sandbox.summary(|path| text(&mask, path))),
         }
@@ -163,7 +163,7 @@ impl Case<'_> {
         places: &[String],
     ) -> Option<GrantOffer> {
         let PreparedRequest { plan, facts, argv, .. } = self.prepared;
-        let all = countersign_policy::proposals(choice, false, plan, facts, assessment, context)?;
+        let all = countersign_policy::grant_proposals(choice, false, plan, facts, assessment, context)?;
         let place = places.first().map_or(facts.cwd.resolved.as_str(), String::as_str);
         let mut offer =
             GrantOffer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
@@ -176,11 +176,12 @@ impl Case<'_> {
             offer.exact |= proposal.operands.is_some();
             offer.saves.push(register_command::grant_label(&grant));
             let grants = Grants::from_grants(vec![grant]);
-            let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
+            let reach =
+                countersign_policy::coverage_examples(proposal, place, facts, &grants, context, &self.settings.rules);
             // It covers the command itself; that needs no example.
             let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
-            offer.covers.extend(reach.covers.iter().filter(other).map(example));
-            offer.does_not_cover.extend(reach.does_not.iter().map(example));
+            offer.covers.extend(reach.covered.iter().filter(other).map(example));
+            offer.does_not_cover.extend(reach.not_covered.iter().map(example));
         }
         Some(offer)
     }
@@ -274,7 +275,7 @@ fn read_script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
     let shown = &bytes[..bytes.len().min(MAX_SCRIPT_SHOWN_BYTES as usize)];
     let content = text(mask, &String::from_utf8_lossy(shown));
     Some(Script {
-        path: text(mask, &countersign_policy::clean(path)),
+        path: text(mask, &countersign_policy::clean_path(path)),
         sha256: asked,
         content,
         omitted: (bytes.len() - shown.len()) as u64,

@@ -9,7 +9,7 @@ use std::{io, path::Path, time::Duration};
 /// A command that Countersign denies in every configuration: it would stop the daemon.
 pub(crate) const CANARY: &str = "csn down";
 /// Parts of the reason for that denial. A hook that fails or does not reach the daemon denies without them.
-const GATE_REASONS: &[&str] = &["self_destructive", "stop or kill countersign"];
+const GATE_REASONS: &[&str] = &["self_destructive", "stop or kill Countersign", "stop or kill countersign"];
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
 const MCP_PROTOCOL_VERSION: &str = "2025-11-25";
 

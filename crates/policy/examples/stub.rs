@@ -1,5 +1,5 @@
-//! A program under any name, for the differential proof: notes its words and where it runs, says one word and exits
-//! with 0 or 1, depending on its words.
+//! A stand-in for any program in the differential tests: records its words and its directory, prints one word and
+//! exits with 0 or 1, depending on its words.
 
 use std::{env, fs::OpenOptions, io::Write as _, process::ExitCode};
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let Some(Ok(mut log)) = log.map(|l| OpenOptions::new().append(true).create(true).open(l)) else {
         return ExitCode::from(4);
     };
-    // One write: notes of programs that run at the same time do not mix.
+    // A single write keeps the records of concurrent programs apart.
     if log.write_all(format!("{note}\n").as_bytes()).is_err() {
         return ExitCode::from(5);
     }

@@ -1,12 +1,15 @@
-//! Hard denies: what no grant, no rule and no profile lets through.
+//! Hard denies: commands that no grant, rule or profile allows.
 
 use crate::{judge::JudgeContext, paths};
 use countersign_model::{Facts, Occurrence, Plan, Refusal, RefusalCode, Word, WordValue};
 
-/// The first reason to refuse a plan outright.
-pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Option<(usize, Refusal)> {
+/// The first occurrence that is always refused, with the refusal.
+pub(crate) fn find_hard_deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Option<(usize, Refusal)> {
     if plan.multiplies {
-        return Some((0, system("a function that starts itself again and again stops the machine")));
+        return Some((
+            0,
+            system_refusal("a function that keeps starting copies of itself (a fork bomb) would stop the machine"),
+        ));
     }
     plan.occurrences.iter().enumerate().find_map(|(n, occurrence)| {
         if occurrence.remote {
@@ -14,24 +17,24 @@ pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Op
         }
         let refusal = removes_everything(occurrence, facts, context)
             .or_else(|| overwrites_a_disk(occurrence))
-            .or_else(|| stops_the_house(occurrence, plan, facts))
-            .or_else(|| answers_for_a_person(occurrence))
-            .or_else(|| touches_what_is_ours(occurrence, facts, context));
+            .or_else(|| stops_countersign(occurrence, plan, facts))
+            .or_else(|| acts_for_the_user(occurrence))
+            .or_else(|| touches_protected_files(occurrence, facts, context));
         refusal.map(|r| (n, r))
     })
 }
 
-fn system(message: &str) -> Refusal {
-    Refusal::new(RefusalCode::SystemDestructive, message).hint("nothing but a person at their own terminal runs this")
+fn system_refusal(message: &str) -> Refusal {
+    Refusal::new(RefusalCode::SystemDestructive, message).hint("only a user can run this, in their own terminal")
 }
 
-fn texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
+fn argument_texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
     occurrence.words.iter().skip(1).filter_map(Word::texts).flatten().map(String::as_str)
 }
 
-/// A short letter in any cluster, or a long option in any abbreviation.
-fn flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
-    texts(occurrence).take_while(|t| *t != "--").any(|t| match t.strip_prefix("--") {
+/// Whether an option is set: as a short letter in any cluster, or as a long option in any abbreviation.
+fn has_flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
+    argument_texts(occurrence).take_while(|t| *t != "--").any(|t| match t.strip_prefix("--") {
         Some(name) => !name.is_empty() && long.starts_with(name),
         None => t.strip_prefix('-').is_some_and(|cluster| cluster.chars().any(|c| letters.contains(c))),
     })
@@ -39,11 +42,11 @@ fn flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
 
 fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Option<Refusal> {
     let removes = match occurrence.program.as_str() {
-        "rm" => flag(occurrence, "rR", "recursive") && flag(occurrence, "f", "force"),
-        // Everything below, without a test.
+        "rm" => has_flag(occurrence, "rR", "recursive") && has_flag(occurrence, "f", "force"),
+        // `find -delete` without a test removes everything below its start.
         "find" => {
-            texts(occurrence).any(|t| t == "-delete")
-                && texts(occurrence)
+            argument_texts(occurrence).any(|t| t == "-delete")
+                && argument_texts(occurrence)
                     .filter(|t| t.starts_with('-'))
                     .all(|t| matches!(t, "-delete" | "-depth" | "-xdev" | "-mount" | "-H" | "-L" | "-P"))
         }
@@ -69,14 +72,14 @@ fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &JudgeCon
         let found = facts.paths.get(&scope.walked);
         whole(&scope.path) || found.is_some_and(|f| f.mount || whole(&f.resolved))
     });
-    hit.then(|| system("rm, recursive and forced, on all of a file system, a home, or what holds a root"))
+    hit.then(|| system_refusal("it removes a whole file system, a home, or a directory that contains a workspace root"))
 }
 
 fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
     let program = occurrence.program.as_str();
     let device = |t: &str| paths::is_block_device(&paths::clean(t));
-    let named = || texts(occurrence).any(|t| t.starts_with("/dev/") && device(t));
-    let last = || texts(occurrence).filter(|t| !t.starts_with('-')).last().is_some_and(device);
+    let named = || argument_texts(occurrence).any(|t| t.starts_with("/dev/") && device(t));
+    let last = || argument_texts(occurrence).filter(|t| !t.starts_with('-')).last().is_some_and(device);
     let hit = program == "mkfs"
         || program.starts_with("mkfs.")
         || matches!(program, "mke2fs" | "mkdosfs" | "mkntfs" | "newfs")
@@ -86,32 +89,32 @@ fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
         ) && named()
         || matches!(program, "cp" | "mv" | "install" | "ddrescue" | "rsync") && last()
         || matches!(program, "dd" | "dcfldd" | "dc3dd")
-            && texts(occurrence).any(|t| t.strip_prefix("of=").is_some_and(device))
-        || program == "hdparm" && texts(occurrence).any(|t| t.starts_with("--security-erase"))
+            && argument_texts(occurrence).any(|t| t.strip_prefix("of=").is_some_and(device))
+        || program == "hdparm" && argument_texts(occurrence).any(|t| t.starts_with("--security-erase"))
         || occurrence.scopes.iter().any(|s| s.write && device(&s.path));
-    hit.then(|| system("writes over a disk or makes a new file system on it"))
+    hit.then(|| system_refusal("it overwrites a disk or creates a file system on it"))
 }
 
-/// Whether a word means one of our processes or services.
-fn ours(word: &str) -> bool {
+/// Whether a word names a process or service of Countersign.
+fn names_countersign(word: &str) -> bool {
     let name = paths::base(word);
-    // As a pattern: `c[s]n` and `^csn$` mean it too.
+    // A pattern such as `c[s]n` or `^csn$` matches too.
     let bare: String = word.chars().filter(|c| !"^$.*[]()\\?+".contains(*c)).collect();
     matches!(name, "csn" | "csn-shim" | "countersign" | "countersign.service")
         || [word, &bare].iter().any(|w| w.contains("csn") || w.contains("countersign"))
 }
 
-fn stops_the_house(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Option<Refusal> {
-    let words: Vec<&str> = texts(occurrence).collect();
+fn stops_countersign(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Option<Refusal> {
+    let words: Vec<&str> = argument_texts(occurrence).collect();
     let everything = |w: &str| matches!(w, "." | ".*" | "" | "*");
     let hit = match occurrence.program.as_str() {
         "csn" => words.iter().find(|w| !w.starts_with('-')).is_some_and(|w| *w == "down"),
         "pkill" | "killall" | "skill" | "killall5" | "xkill" => {
             let operands: Vec<&&str> = words.iter().filter(|w| !w.starts_with('-')).collect();
-            words.iter().any(|w| ours(w))
+            words.iter().any(|w| names_countersign(w))
                 || operands.iter().any(|w| everything(w))
                 || occurrence.program == "killall5"
-                // `pkill -u me` with nothing else: everything of mine.
+                // `pkill -u me` without another operand ends every process of the user.
                 || words.iter().any(|w| matches!(*w, "-u" | "-U" | "--user" | "--euid" | "--uid")) && operands.len() <= 1
         }
         "kill" => {
@@ -120,17 +123,16 @@ fn stops_the_house(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Optio
                 .iter()
                 .filter_map(|w| w.trim_start_matches('-').parse::<u32>().ok())
                 .any(|pid| facts.processes.get(&pid).is_some_and(|name| matches!(name.as_str(), "csn" | "csn-shim")));
-            // `kill $(pgrep csn)`: the pid is not known, what it is the pid of is.
+            // `kill $(pgrep csn)`: the process id is unknown, but `pgrep` names the process.
             let unknown = occurrence.words.iter().any(|w| matches!(w.value, WordValue::Unknown));
             let looked_up = unknown
-                && plan
-                    .occurrences
-                    .iter()
-                    .any(|o| matches!(o.program.as_str(), "pgrep" | "pidof") && texts(o).any(ours));
+                && plan.occurrences.iter().any(|o| {
+                    matches!(o.program.as_str(), "pgrep" | "pidof") && argument_texts(o).any(names_countersign)
+                });
             all || named || looked_up
         }
         "systemctl" | "service" | "rc-service" | "sv" | "launchctl" | "initctl" => {
-            words.iter().any(|w| ours(w))
+            words.iter().any(|w| names_countersign(w))
                 && words.iter().any(|w| {
                     matches!(
                         *w,
@@ -151,16 +153,16 @@ fn stops_the_house(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Optio
         _ => false,
     };
     hit.then(|| {
-        Refusal::new(RefusalCode::SelfDestructive, "a task may not stop or kill countersign")
-            .hint("a person can do that with `csn down` in a terminal of their own")
+        Refusal::new(RefusalCode::SelfDestructive, "a task may not stop or kill Countersign")
+            .hint("a user can do that with `csn down` in their own terminal")
     })
 }
 
-fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
+fn acts_for_the_user(occurrence: &Occurrence) -> Option<Refusal> {
     if occurrence.program != "csn" {
         return None;
     }
-    let words: Vec<&str> = texts(occurrence).filter(|w| !w.starts_with('-')).collect();
+    let words: Vec<&str> = argument_texts(occurrence).filter(|w| !w.starts_with('-')).collect();
     let hit = match words[..] {
         ["approvals", what, ..] => matches!(what, "answer" | "approve" | "deny"),
         ["approve" | "answer", ..] => true,
@@ -168,27 +170,27 @@ fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
         ["token" | "tokens", what, ..] => what != "list",
         ["pair" | "trust" | "rule" | "rules", ..] => true,
         ["config", "set", ..] => true,
-        // What agents go through is not theirs to put in or take out.
-        ["install", ..] => !flag(occurrence, "", "dry-run"),
-        // What speaks for an agent is started by the agent, not by what it runs.
+        // An agent may not change its own integration.
+        ["install", ..] => !has_flag(occurrence, "", "dry-run"),
+        // Only the agent itself starts its MCP server or hook; a task may not.
         ["mcp" | "hook", ..] => true,
         _ => false,
     };
     hit.then(|| {
         Refusal::new(
             RefusalCode::SelfDestructive,
-            "a task may not answer, grant, make tokens or set up agents for a person",
+            "a task may not answer approvals, change grants, create tokens or set up agents for a user",
         )
-        .hint("a person does that in a terminal of their own")
+        .hint("a user can do that in their own terminal")
     })
 }
 
-fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Option<Refusal> {
+fn touches_protected_files(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Option<Refusal> {
     let (home, places) = (context.home, &context.protected);
     let removes = matches!(occurrence.program.as_str(), "rm" | "mv" | "shred" | "rmdir");
     let hit = occurrence.scopes.iter().any(|scope| {
         if scope.pattern {
-            let meets = paths::glob_meets_protected(&scope.walked, home, places);
+            let meets = paths::protected_overlap(&scope.walked, home, places);
             return meets == paths::GlobOverlap::In || removes && meets == paths::GlobOverlap::Above;
         }
         let found = facts.paths.get(&scope.walked);
@@ -203,7 +205,7 @@ fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &JudgeC
             || facts.patterns.get(&scope.walked).and_then(Option::as_ref).is_some_and(|all| all.iter().any(|p| is(p)))
     });
     hit.then(|| {
-        Refusal::new(RefusalCode::ProtectedPath, "countersign's own files are out of reach of every task")
-            .hint("a person looks at and changes them in a terminal of their own")
+        Refusal::new(RefusalCode::ProtectedPath, "a task may not use Countersign's own files")
+            .hint("a user can read and change them in their own terminal")
     })
 }

@@ -1,4 +1,5 @@
-//! The tables against their own examples: every row shows a command that it matches and one that it does not.
+//! Checks the tables against their own examples: each row has commands that it must match and commands that it must
+//! not.
 
 use crate::{CheckedRules, JudgeContext, ParseContext, judge, read_text, tables};
 use countersign_model::{Assessment, Facts, Grants, Plan, Verdict, secret_names};
@@ -6,15 +7,16 @@ use countersign_model::{Assessment, Facts, Grants, Plan, Verdict, secret_names};
 const PROJECT: &str = "/work/proj";
 const HOME: &str = "/home/dev";
 
-/// How many examples there are, and those that are not as their row says.
+/// The number of examples, and a message for each that does not behave as its row says.
 #[must_use]
 pub fn failing_examples() -> (usize, Vec<String>) {
     let examples = tables::examples();
     let mut failing: Vec<String> = examples
         .iter()
         .filter_map(|example| {
-            let command = typed(example.command, example.table);
-            check(example, &command).map(|why| format!("{} `{}`: `{command}` {why}", example.table, example.row))
+            let command = quote_phrase(example.command, example.table);
+            check_example(example, &command)
+                .map(|why| format!("{} `{}`: `{command}` {why}", example.table, example.row))
         })
         .collect();
     failing.extend(secret_names::failing_examples());
@@ -23,15 +25,15 @@ pub fn failing_examples() -> (usize, Vec<String>) {
     (examples.len() + secret_names::examples().len(), failing)
 }
 
-fn assess(command: &str) -> (Plan, Assessment) {
+fn assess_command(command: &str) -> (Plan, Assessment) {
     let plan = read_text(command, &ParseContext { cwd: PROJECT, home: HOME, environment: &|_| false });
     let context = JudgeContext::personal(HOME, vec![PROJECT.to_owned()]);
     let assessment = judge(&plan, &Facts::none(PROJECT), &context, &CheckedRules::default(), &Grants::default());
     (plan, assessment)
 }
 
-fn check(example: &tables::TableExample, command: &str) -> Option<String> {
-    let (plan, assessment) = assess(command);
+fn check_example(example: &tables::TableExample, command: &str) -> Option<String> {
+    let (plan, assessment) = assess_command(command);
     match example.table {
         "phrases" => {
             let allowed = matches!(assessment.verdict, Verdict::Allow { .. });
@@ -42,13 +44,14 @@ fn check(example: &tables::TableExample, command: &str) -> Option<String> {
             (!found).then(|| format!("has no verb `{}`", example.expect))
         }
         "wrappers" => {
-            let wanted = if example.expect.is_empty() { "git push" } else { example.expect };
-            let found = plan.occurrences.iter().any(|o| o.verb == wanted && !o.shadow);
+            let expected = if example.expect.is_empty() { "git push" } else { example.expect };
+            let found = plan.occurrences.iter().any(|o| o.verb == expected && !o.shadow);
             let opaque = plan.occurrences.iter().any(|o| o.opaque.is_some());
-            match example.matches {
-                true => (!found && !example.expect.is_empty()).then(|| format!("does not show `{wanted}`")),
-                // What cannot be unwrapped is opaque.
-                false => (found || !opaque).then(|| "is unwrapped, or not opaque".to_owned()),
+            if example.matches {
+                (!found && !example.expect.is_empty()).then(|| format!("does not show `{expected}`"))
+            } else {
+                // A wrapper whose command cannot be found is opaque.
+                (found || !opaque).then(|| "is unwrapped, or not opaque".to_owned())
             }
         }
         "logins" => {
@@ -66,8 +69,8 @@ fn check(example: &tables::TableExample, command: &str) -> Option<String> {
     }
 }
 
-/// Phrases are written without quotes; what a shell would take apart is quoted here.
-fn typed(command: &str, table: &str) -> String {
+/// Phrase examples are written without quotes; this quotes the words that a shell would split.
+fn quote_phrase(command: &str, table: &str) -> String {
     if table != "phrases" {
         return command.to_owned();
     }

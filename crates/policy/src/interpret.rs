@@ -1,28 +1,28 @@
-//! What an occurrence is: its verb, the paths that it names, whether it only reads, and its risks. All of that by the
-//! tables and the words, before anyone has looked at the world.
+//! Classifies an occurrence: its verb, the paths that it names, whether it only reads, and its risks. Uses only the
+//! tables and the words, no facts.
 
 use crate::{
     paths, phrase,
-    scopes::{PathCollector, looks, options_with_paths},
+    scopes::{PathCollector, collect_option_paths, collect_path_like_words},
     tables::{self, OperandRole, ParsedOptions, RiskTrigger, VerbRisks},
 };
 use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, ReadOnlyProof, Risk, Word, WordValue};
 
-/// The verb of an occurrence, where its own words start, and what stood before them.
+/// The verb of an occurrence, the index of its first own word, and the global options before it.
 struct Verb<'w> {
     verb: String,
     rest: usize,
     globals: Vec<ParsedOptions<'w>>,
 }
 
-fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
+fn find_verb<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
     let mut verb = program.to_owned();
     let (mut rest, mut globals) = (1, Vec::new());
-    let Some(mut depth) = tables::depth(program) else {
+    let Some(mut subcommands) = tables::find_subcommands(program) else {
         if tables::is_one_word(program) || SIDE_EFFECTS.contains(&program) {
             return Verb { verb, rest, globals };
         }
-        // Unknown programs: words up to the first that is not a plain word.
+        // For an unknown program, the verb is every word up to the first that is not plain.
         while rest < words.len().min(4) {
             match words[rest].text() {
                 Some(text) if !words[rest].quoted && is_plain_word(text) => {
@@ -39,10 +39,10 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
     if program == "cargo" && words.get(1).and_then(Word::text).is_some_and(|t| t.starts_with('+')) {
         rest = 2;
     }
-    let mut wanted = usize::MAX;
+    let mut verb_words = usize::MAX;
     let mut taken = 0;
-    while taken < wanted && rest <= words.len() {
-        let parsed = depth.globals.parse_options(&words[rest..], false, true);
+    while taken < verb_words && rest <= words.len() {
+        let parsed = subcommands.globals.parse_options(&words[rest..], false, true);
         let next = rest + parsed.rest;
         globals.push(parsed);
         let Some(text) = words.get(next).and_then(Word::text) else {
@@ -53,8 +53,8 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
             }
             break;
         };
-        // The last words of a verb stand directly behind each other: `git remote -v update` is `git remote`.
-        if taken > 0 && next != rest && tables::depth(&verb).is_none() {
+        // The last words of a verb are adjacent: the verb of `git remote -v update` is `git remote`.
+        if taken > 0 && next != rest && tables::find_subcommands(&verb).is_none() {
             globals.pop();
             break;
         }
@@ -63,8 +63,8 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
             break;
         }
         if taken == 0 {
-            wanted = depth.of(text);
-            if wanted == 0 {
+            verb_words = subcommands.verb_words_for(text);
+            if verb_words == 0 {
                 rest = next;
                 break;
             }
@@ -73,9 +73,9 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
         verb.push_str(text);
         rest = next + 1;
         taken += 1;
-        if let Some(deeper) = tables::depth(&verb) {
-            depth = deeper;
-            (wanted, taken) = (usize::MAX, 0);
+        if let Some(deeper) = tables::find_subcommands(&verb) {
+            subcommands = deeper;
+            (verb_words, taken) = (usize::MAX, 0);
         }
     }
     Verb { verb, rest, globals }
@@ -91,18 +91,18 @@ fn is_subcommand(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.'))
 }
 
-/// The builtins that only say something or change their own shell.
+/// Builtins that only print or change their own shell.
 const SIDE_EFFECTS: &[&str] = &[
     "echo", "printf", ":", "true", "false", "pwd", "exit", "return", "break", "continue", "shift", "wait", "umask",
     "jobs", "times", "dirs", "set", "unset", "export", "declare", "typeset", "local", "readonly", "logout", "ulimit",
     "disown", "[[", "caller", "read",
 ];
 
-/// Fills in what an occurrence is.
+/// Classifies an occurrence and stores the result in it.
 pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     if occurrence.unread {
         let reason = occurrence.opaque.map_or("", Opaque::reason);
-        occurrence.risks = vec![(Risk::Opaque, reason), (Risk::Write, "what is not read may write")];
+        occurrence.risks = vec![(Risk::Opaque, reason), (Risk::Write, "a command that cannot be analysed may write")];
         return;
     }
     let words = std::mem::take(&mut occurrence.words);
@@ -122,7 +122,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         if occurrence.verb.is_empty() {
             occurrence.verb = "bash".to_owned();
         }
-        looks(&words, 1, None, &mut scopes);
+        collect_path_like_words(&words, 1, None, &mut scopes);
     } else if by_path {
         occurrence.verb = match (&directory, name.starts_with('/')) {
             (_, true) => paths::clean(&name),
@@ -131,32 +131,32 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         };
         occurrence.reading = ReadOnlyProof::Unknown;
         occurrence.base_risks = vec![Risk::Write, Risk::WorkspaceCode];
-        risks.push((Risk::Write, "a program given by its path"));
-        risks.push((Risk::WorkspaceCode, "runs a file, which the agent may have changed"));
-        scopes.value(&words[0], OperandRole::File, false, &mut misfit);
-        looks(&words, 1, None, &mut scopes);
-        // A script's own name is what it is; the danger is the same by any path.
-        if let Some(effects) = tables::effects(&occurrence.program)
+        risks.push((Risk::Write, "a program given by its path may write"));
+        risks.push((Risk::WorkspaceCode, "runs a file that the agent may have changed"));
+        scopes.add_word(&words[0], OperandRole::File, false, &mut misfit);
+        collect_path_like_words(&words, 1, None, &mut scopes);
+        // A program given by its path has the risks of its name as well.
+        if let Some(effects) = tables::find_risks(&occurrence.program)
             && effects.base.contains(&Risk::Destructive)
         {
-            risks.push((Risk::Destructive, "a program of that name loses data"));
+            risks.push((Risk::Destructive, "a program of this name can lose data"));
         }
     } else {
-        known_reading(occurrence, &words, &mut scopes, &mut risks);
+        interpret_named_program(occurrence, &words, &mut scopes, &mut risks);
     }
     for redirect in &occurrence.redirects {
-        redirected(redirect, &mut scopes, &mut risks);
+        interpret_redirect(redirect, &mut scopes, &mut risks);
     }
     for assignment in &occurrence.assignments {
         if let WordValue::One(value) = &assignment.value
             && value.starts_with('/')
         {
-            // A place that a variable points at is touched like any other.
-            scopes.push(value, value, false, PathKind::Perhaps, false, false);
+            // A path in a variable counts as a path that the command uses.
+            scopes.add_scope(value, value, false, PathKind::Perhaps, false, false);
         }
     }
     if scopes.seeks_credentials {
-        risks.push((Risk::Credential, "reads what holds secrets"));
+        risks.push((Risk::Credential, "reads files or settings that may hold secrets"));
     }
     if occurrence.privileged {
         risks.push((Risk::Privileged, "asks for another user's rights"));
@@ -170,21 +170,21 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     occurrence.words = words;
 }
 
-/// Options of git itself that change nothing about what it runs.
+/// Options of git itself that do not change what it runs.
 #[rustfmt::skip]
-const INERT: &[&str] = &[
+const INERT_GIT_OPTIONS: &[&str] = &[
     "-C", "-c", "--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--icase-pathspecs", "--glob-pathspecs",
     "--noglob-pathspecs", "--no-replace-objects", "--version", "--help",
 ];
 
-/// What stands before a subcommand: another directory, other configuration.
+/// The options before a subcommand: another directory, other configuration.
 #[derive(Default)]
 struct LeadingOptions {
-    moved: Option<String>,
-    configured: Vec<Assignment>,
+    directory: Option<String>,
+    settings: Vec<Assignment>,
 }
 
-fn leading(
+fn read_leading_options(
     program: &str,
     words: &[Word],
     rest: usize,
@@ -199,51 +199,53 @@ fn leading(
             let Some(value) = value else { continue };
             match (program, option.as_str(), value.text()) {
                 ("git", "-C", Some(to)) => {
-                    // Each counts from where the one before has led.
-                    let to = match &found.moved {
+                    // Each `-C` is relative to the one before.
+                    let to = match &found.directory {
                         Some(before) => paths::join(before, to),
                         None => to.to_owned(),
                     };
-                    scopes.value(&Word::literal(to.clone()), OperandRole::Dir, false, misfit);
-                    found.moved = Some(to);
+                    scopes.add_word(&Word::literal(to.clone()), OperandRole::Dir, false, misfit);
+                    found.directory = Some(to);
                 }
                 ("git", "-C", None) => {
                     scopes.loose = true;
-                    misfit.get_or_insert_with(|| "where it runs is not known".to_owned());
+                    misfit.get_or_insert_with(|| "the directory it runs in is not known".to_owned());
                 }
-                ("git", "-c", text) if !text.is_some_and(inert_git_setting) => {
-                    misfit.get_or_insert_with(|| "sets git configuration".to_owned());
+                ("git", "-c", text) if !text.is_some_and(is_inert_git_setting) => {
+                    misfit.get_or_insert_with(|| "it sets git configuration".to_owned());
                     risks.push((Risk::WorkspaceCode, "git configuration can name programs to run"));
                     let name = format!("git -c {}", text.unwrap_or("?"));
-                    found.configured.push(Assignment { name, value: value.value.clone() });
+                    found.settings.push(Assignment { name, value: value.value.clone() });
                     if let Some((_, value)) = text.and_then(|t| t.split_once('='))
                         && value.contains('/')
                     {
-                        scopes.value(&Word::literal(value), OperandRole::Path, false, misfit);
+                        scopes.add_word(&Word::literal(value), OperandRole::Path, false, misfit);
                     }
                 }
-                _ => drop(scopes.value(value, *role, false, misfit)),
+                _ => drop(scopes.add_word(value, *role, false, misfit)),
             }
         }
         if let Some(why) = &parsed.misfit {
             misfit.get_or_insert_with(|| why.clone());
-            // An option that is not known may name a file all the same.
-            looks(&words[1..rest], 0, None, scopes);
+            // An unknown option may still name a file.
+            collect_path_like_words(&words[1..rest], 0, None, scopes);
         }
         if program == "git"
-            && let Some((option, _, _)) = parsed.options.iter().find(|(o, _, _)| !INERT.contains(&o.as_str()))
+            && let Some((option, _, _)) =
+                parsed.options.iter().find(|(o, _, _)| !INERT_GIT_OPTIONS.contains(&o.as_str()))
         {
-            misfit.get_or_insert_with(|| format!("the option {option}"));
-            risks.push((Risk::WorkspaceCode, "git is pointed at other files, which can name programs to run"));
-            found.configured.push(Assignment { name: format!("git {option}"), value: WordValue::Unknown });
+            misfit.get_or_insert_with(|| format!("it uses option {option}"));
+            risks.push((Risk::WorkspaceCode, "the option makes git use other files, which can name programs to run"));
+            found.settings.push(Assignment { name: format!("git {option}"), value: WordValue::Unknown });
         }
     }
     found
 }
 
-/// `cd` and its kind. To go somewhere is to read nothing: what follows is checked wherever it may then be, and this where it
-/// goes if all went well before.
-fn go_to(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &mut Option<String>) {
+/// `cd` and similar builtins. Changing the directory reads nothing. The commands that follow are checked in every
+/// directory that they may run in; `cd` itself only in the directory that it reaches if the commands before it
+/// succeed.
+fn interpret_cd(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &mut Option<String>) {
     let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
     let likely = match scopes.directory {
         Directory::Known(all) => Directory::Known(all.iter().take(1).cloned().collect()),
@@ -251,65 +253,67 @@ fn go_to(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &m
     };
     let mut there = PathCollector::new(&likely, scopes.home);
     match operand {
-        Some(word) if word.text() != Some("-") => drop(there.value(word, OperandRole::Dir, false, misfit)),
-        None if program == "cd" => there.push(there.home, there.home, false, PathKind::Directory, false, false),
+        Some(word) if word.text() != Some("-") => drop(there.add_word(word, OperandRole::Dir, false, misfit)),
+        None if program == "cd" => there.add_scope(there.home, there.home, false, PathKind::Directory, false, false),
         _ => {}
     }
     scopes.loose |= there.loose;
     scopes.list.extend(there.list);
 }
 
-fn known_reading(
+fn interpret_named_program(
     occurrence: &mut Occurrence,
     words: &[Word],
     scopes: &mut PathCollector<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
 ) {
     let program = occurrence.program.clone();
-    let Verb { verb, rest, globals } = verb_of(&program, words);
+    let Verb { verb, rest, globals } = find_verb(&program, words);
     let own = words.get(rest.min(words.len())..).unwrap_or_default();
     occurrence.verb.clone_from(&verb);
     let mut misfit: Option<String> = None;
     let bare_builtin = words[0].text() == Some(&program);
-    let LeadingOptions { moved, configured } = leading(&program, words, rest, &globals, scopes, risks, &mut misfit);
+    let LeadingOptions { directory: moved, settings: configured } =
+        read_leading_options(&program, words, rest, &globals, scopes, risks, &mut misfit);
     occurrence.assignments.extend(configured);
-    // `git -C x status`: paths are meant from there.
+    // `git -C x status`: paths are relative to `x`.
     let elsewhere = moved.map(|to| match scopes.directory {
         Directory::Known(all) => Directory::Known(all.iter().map(|d| paths::clean(&paths::join(d, &to))).collect()),
         Directory::Unknown => Directory::Unknown,
     });
     let inner_directory = elsewhere.clone().unwrap_or_else(|| scopes.directory.clone());
     let mut inner = PathCollector::new(&inner_directory, scopes.home);
-    let mut told = None;
+    let mut matched = None;
     if bare_builtin && matches!(program.as_str(), "test" | "[") {
-        told = Some(phrase::test(words, &mut inner));
+        matched = Some(phrase::match_test(words, &mut inner));
     } else if bare_builtin && program == "[[" {
         for word in own {
-            inner.value(word, OperandRole::Name, false, &mut misfit);
+            inner.add_word(word, OperandRole::Name, false, &mut misfit);
         }
         occurrence.reading = ReadOnlyProof::SideEffect;
     } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
-        occurrence.reading = side_effect(&program, own, &mut inner, risks);
+        occurrence.reading = interpret_builtin(&program, own, &mut inner, risks);
     } else if bare_builtin && matches!(program.as_str(), "cd" | "pushd" | "popd") {
-        go_to(&program, own, &mut inner, &mut misfit);
+        interpret_cd(&program, own, &mut inner, &mut misfit);
         occurrence.reading = ReadOnlyProof::SideEffect;
-    } else if informs(&program, if verb == program { &words[1..] } else { own }, &verb)
+    } else if prints_version(&program, if verb == program { &words[1..] } else { own }, &verb)
         && (verb == program || globals.iter().all(|g| g.options.is_empty()))
     {
         misfit = None;
         occurrence.reading = ReadOnlyProof::Phrase("version");
-        // The workspace can choose what most tools run even then: beside something granted they are asked about.
+        // The workspace can choose what most tools run even for `--version`, so beside a granted command the user is
+        // asked.
         occurrence.literal &= tables::is_inert(&program);
-    } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.is_meant(own)) {
-        told = Some(phrase::match_phrase(phrase, own, &mut inner));
-        // Beside something granted it would not be confined, and then it has to be asked about.
+    } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.applies_to(own)) {
+        matched = Some(phrase::match_phrase(phrase, own, &mut inner));
+        // Beside a granted command it would not be confined, so the user is asked.
         occurrence.literal &= !phrase.confined;
     }
     let mut recursive = false;
-    if let Some(told) = told {
-        recursive = told.recursive;
-        occurrence.reading = told.reading;
-        if let Some(why) = told.opaque {
+    if let Some(matched) = matched {
+        recursive = matched.recursive;
+        occurrence.reading = matched.reading;
+        if let Some(why) = matched.opaque {
             occurrence.opaque.get_or_insert(why);
             risks.push((Risk::Opaque, why.reason()));
         }
@@ -317,12 +321,12 @@ fn known_reading(
     if let (Some(why), ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect) = (&misfit, &occurrence.reading) {
         occurrence.reading = ReadOnlyProof::Not(why.clone());
     }
-    let effects = tables::effects(&verb);
+    let effects = tables::find_risks(&verb);
     occurrence.base_risks = effects.map(|e| e.base.clone()).unwrap_or_else(|| vec![Risk::Write]);
     if !matches!(occurrence.reading, ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect) {
-        // Some tools take what matters before their subcommand.
+        // Some tools take important options before their subcommand.
         let options = if matches!(program.as_str(), "npx" | "bunx" | "pnpx" | "cargo") { &words[1..] } else { own };
-        act(occurrence, effects, own, options, &mut inner, risks, &mut recursive);
+        interpret_effects(occurrence, effects, own, options, &mut inner, risks, &mut recursive);
     } else if occurrence.opaque.is_none() {
         occurrence.base_risks.clear();
     }
@@ -330,15 +334,15 @@ fn known_reading(
         && scopes.list.is_empty()
         && !matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_))
     {
-        inner.here(recursive);
+        inner.add_working_directory(recursive);
     }
     scopes.loose |= inner.loose;
     scopes.seeks_credentials |= inner.seeks_credentials;
     scopes.list.extend(inner.list);
 }
 
-/// Risks and paths of what does more than read.
-fn act(
+/// Adds the risks and paths of a command that does more than read.
+fn interpret_effects(
     occurrence: &Occurrence,
     effects: Option<&'static VerbRisks>,
     own: &[Word],
@@ -349,15 +353,15 @@ fn act(
 ) {
     let fits_phrase = matches!(occurrence.reading, ReadOnlyProof::Not(_));
     match effects {
-        None if fits_phrase => risks.push((Risk::Write, "not one of its read-only forms")),
-        None => risks.push((Risk::Write, "a program that is not known may write")),
+        None if fits_phrase => risks.push((Risk::Write, "not a known read-only form")),
+        None => risks.push((Risk::Write, "an unknown program may write")),
         Some(effects) => {
-            risks.extend(effects.base.iter().map(|r| (*r, reason(*r))));
+            risks.extend(effects.base.iter().map(|r| (*r, risk_reason(*r))));
             if effects.base.is_empty() {
-                risks.push((Risk::Write, "not one of its read-only forms"));
+                risks.push((Risk::Write, "not a known read-only form"));
             }
             let bare = tables::OptionGrammar::default();
-            let dashed = (effects.verb == "tar").then(|| with_dash(own)).flatten();
+            let dashed = (effects.verb == "tar").then(|| dash_first_word(own)).flatten();
             let own = dashed.as_deref().unwrap_or(own);
             let parsed = effects.grammar.as_ref().unwrap_or(&bare).parse_options(own, false, false);
             *recursive |= effects.recursive.contains(&"always")
@@ -374,7 +378,7 @@ fn act(
                     }),
                 };
                 if hit {
-                    risks.extend(raised.iter().map(|r| (*r, reason(*r))));
+                    risks.extend(raised.iter().map(|r| (*r, risk_reason(*r))));
                 }
             }
             if let Some(grammar) = &effects.grammar {
@@ -388,38 +392,40 @@ fn act(
                 for (_, value, role) in &parsed.options {
                     if let Some(value) = value {
                         if *role == OperandRole::Text {
-                            // Behind an option that takes text, an unknown word is that text.
+                            // An unknown value of an option that takes text is that text, and no path.
                             if value.texts().is_some() {
-                                looks(std::slice::from_ref(value), 0, Some(effects), scopes);
+                                collect_path_like_words(std::slice::from_ref(value), 0, Some(effects), scopes);
                             }
                         } else {
-                            scopes.value(value, *role, *recursive, &mut misfit);
+                            scopes.add_word(value, *role, *recursive, &mut misfit);
                         }
                     }
                 }
                 for (word, role) in &parsed.operands {
                     match role {
-                        OperandRole::Text => looks(std::slice::from_ref(*word), 0, Some(effects), scopes),
-                        role => drop(scopes.value(word, *role, *recursive, &mut misfit)),
+                        OperandRole::Text => {
+                            collect_path_like_words(std::slice::from_ref(*word), 0, Some(effects), scopes)
+                        }
+                        role => drop(scopes.add_word(word, *role, *recursive, &mut misfit)),
                     }
                 }
-                // Options that the grammar does not know may still name files.
+                // Options that are not in the grammar may still name files.
                 if parsed.misfit.is_some() {
-                    looks(own, 0, Some(effects), scopes);
+                    collect_path_like_words(own, 0, Some(effects), scopes);
                 }
                 return;
             }
         }
     }
     if !fits_phrase || effects.is_some() {
-        looks(own, 0, effects, scopes);
+        collect_path_like_words(own, 0, effects, scopes);
     } else {
-        options_with_paths(own, scopes);
+        collect_option_paths(own, scopes);
     }
 }
 
-/// `tar xf a`: the first word is options without their dash.
-fn with_dash(own: &[Word]) -> Option<Vec<Word>> {
+/// `tar xf a`: the first word is a cluster of options without its dash.
+fn dash_first_word(own: &[Word]) -> Option<Vec<Word>> {
     let text = own.first()?.text()?;
     if text.starts_with('-') || !text.bytes().all(|b| b.is_ascii_alphabetic()) {
         return None;
@@ -452,8 +458,8 @@ fn has_option(own: &[Word], options: &[&str], parsed: &ParsedOptions<'_>) -> boo
         })
 }
 
-/// Builtins that touch nothing: what could make them do so.
-fn side_effect(
+/// Classifies builtins that touch no file, unless their words say otherwise.
+fn interpret_builtin(
     program: &str,
     own: &[Word],
     scopes: &mut PathCollector<'_>,
@@ -469,15 +475,15 @@ fn side_effect(
         _ => false,
     };
     if dumps {
-        risks.push((Risk::Credential, "shows the variables, which may hold secrets"));
-        return ReadOnlyProof::Not("shows every variable".to_owned());
+        risks.push((Risk::Credential, "prints all variables, which may hold secrets"));
+        return ReadOnlyProof::Not("it prints every variable".to_owned());
     }
     let mut misfit = None;
     if matches!(program, "echo" | "printf") {
         for word in own {
-            // A glob shows what is in a directory.
+            // A glob shows the names in a directory.
             if matches!(word.value, WordValue::Pattern(_)) {
-                scopes.value(word, OperandRole::Name, false, &mut misfit);
+                scopes.add_word(word, OperandRole::Name, false, &mut misfit);
             }
         }
     }
@@ -487,19 +493,19 @@ fn side_effect(
     }
 }
 
-/// Tools that say which version they are when asked for nothing else.
-fn informs(program: &str, own: &[Word], verb: &str) -> bool {
+/// Whether a tool only prints its version or its help.
+fn prints_version(program: &str, own: &[Word], verb: &str) -> bool {
     let texts: Option<Vec<&str>> = own.iter().map(Word::text).collect();
     let Some(texts) = texts else { return false };
     let known = tables::is_tool(program);
     match texts[..] {
         ["--version" | "--help"] => known && verb == program && !(program == "git" && texts[0] == "--help"),
         ["-vV"] | ["--version", "--verbose"] => verb == program && program == "rustc",
-        ["-V"] => verb == program && tables::says_version_with(program, "-V"),
-        ["-version"] => verb == program && tables::says_version_with(program, "-version"),
-        ["-v"] => verb == program && tables::says_version_with(program, "-v"),
-        ["version"] => verb == program && tables::says_version_with(program, "version"),
-        [] => verb.strip_prefix(program) == Some(" version") && tables::says_version_with(program, "version"),
+        ["-V"] => verb == program && tables::prints_version_with(program, "-V"),
+        ["-version"] => verb == program && tables::prints_version_with(program, "-version"),
+        ["-v"] => verb == program && tables::prints_version_with(program, "-v"),
+        ["version"] => verb == program && tables::prints_version_with(program, "version"),
+        [] => verb.strip_prefix(program) == Some(" version") && tables::prints_version_with(program, "version"),
         ["--client" | "--short" | "-m" | "--client=true"] => {
             verb.strip_prefix(program) == Some(" version") && matches!(program, "kubectl" | "helm" | "go" | "oc")
         }
@@ -507,8 +513,8 @@ fn informs(program: &str, own: &[Word], verb: &str) -> bool {
     }
 }
 
-/// `git -c` settings that only change how things look.
-fn inert_git_setting(setting: &str) -> bool {
+/// `git -c` settings that only change how output looks.
+fn is_inert_git_setting(setting: &str) -> bool {
     let (key, value) = setting.split_once('=').unwrap_or((setting, "true"));
     let key = key.to_ascii_lowercase();
     key.starts_with("color.")
@@ -536,7 +542,7 @@ fn inert_git_setting(setting: &str) -> bool {
         || key == "core.fsmonitor" && value == "false"
 }
 
-fn redirected(
+fn interpret_redirect(
     redirect: &countersign_model::Redirect,
     scopes: &mut PathCollector<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
@@ -544,7 +550,7 @@ fn redirected(
     let word = &redirect.target;
     if let Some(texts) = word.texts() {
         if texts.iter().any(|t| t.starts_with("/dev/tcp/") || t.starts_with("/dev/udp/")) {
-            risks.push((Risk::Network, "a redirect that opens a connection"));
+            risks.push((Risk::Network, "a redirect opens a network connection"));
             return;
         }
         if texts.iter().all(|t| if redirect.write { paths::is_sink(t) } else { paths::is_source(t) }) {
@@ -555,27 +561,27 @@ fn redirected(
         return;
     }
     if redirect.write {
-        risks.push((Risk::Write, if redirect.append { "adds to a file" } else { "writes a file" }));
+        risks.push((Risk::Write, if redirect.append { "appends to a file" } else { "writes a file" }));
     }
     let mut misfit = None;
     let role = if redirect.write { OperandRole::WriteFile } else { OperandRole::File };
-    scopes.value(word, role, false, &mut misfit);
+    scopes.add_word(word, role, false, &mut misfit);
 }
 
-/// The reason that goes with a risk of the tables.
-fn reason(risk: Risk) -> &'static str {
+/// The reason shown for a risk that comes from the tables.
+fn risk_reason(risk: Risk) -> &'static str {
     match risk {
         Risk::Write => "changes files",
         Risk::Destructive => "data may be lost",
         Risk::Network => "talks to other machines",
-        Risk::Credential => "shows secrets",
+        Risk::Credential => "may show secrets",
         Risk::HostModifying => "changes this machine",
-        Risk::FilesystemWide => "reaches over the whole file system",
+        Risk::FilesystemWide => "reaches the whole file system",
         Risk::Privileged => "asks for another user's rights",
         Risk::WorkspaceCode => "runs code from this directory, which the agent can change",
-        Risk::Opaque => "cannot be read",
+        Risk::Opaque => "cannot be analysed",
         Risk::Interactive => "gets a terminal",
-        Risk::Background => "goes on when nobody waits for it",
-        Risk::OfSelf => "touches countersign itself",
+        Risk::Background => "keeps running in the background",
+        Risk::OfSelf => "touches Countersign itself",
     }
 }

@@ -1,4 +1,5 @@
-//! Judging: audience, hard denies, operator rules, then what covers each occurrence. In that order, and deny wins.
+//! Judges a plan in this order: audience, hard denies, operator rules, then the coverage of each occurrence. A deny
+//! wins over everything else.
 
 use crate::{
     Label, deny, grant, paths,
@@ -12,52 +13,54 @@ use countersign_model::{
     RiskNote, Sandbox, SandboxReason, SessionId, Timestamp, Tool, Verdict, WordValue,
 };
 
-/// What the verdict depends on beside the plan and the facts.
+/// What the verdict depends on, apart from the plan and the facts.
 #[derive(Debug, Clone)]
 pub struct JudgeContext<'a> {
     pub profile: Profile,
     pub audience: Audience,
-    /// Whether somebody can be asked.
+    /// Whether a user can answer an approval.
     pub attended: bool,
-    /// What the kernel can hold a task to. What only reads asks where it cannot be held to that.
+    /// The confinement that this kernel can enforce. A read-only command needs approval where the kernel cannot
+    /// enforce that it only reads.
     pub kernel: Kernel,
-    /// What the asker wants it to be held to.
-    pub wanted: Option<Confinement>,
-    /// Whom the asker wants to reach.
-    pub wanted_network: Option<Network>,
-    /// How far the sandbox of what is granted or approved goes, and whom a workspace may reach at most: the operator's word.
-    pub granted: GrantedSandbox,
-    pub network: Network,
+    /// The confinement that the request asks for.
+    pub requested_confinement: Option<Confinement>,
+    /// The network access that the request asks for.
+    pub requested_network: Option<Network>,
+    /// The operator's settings: the sandbox of granted and approved commands, and the widest network access of a
+    /// workspace sandbox.
+    pub granted_sandbox: GrantedSandbox,
+    pub network_limit: Network,
     pub background: bool,
-    /// Whether it gets a terminal, and so somebody to answer its questions.
+    /// Whether the task gets a terminal, through which a user can type input.
     pub interactive: bool,
-    /// The asking user's home.
+    /// The home directory of the requesting user.
     pub home: &'a str,
-    /// The directories that may be read unasked.
+    /// The directories that may be read without approval.
     pub roots: Vec<String>,
-    /// Countersign's own places, beside those that every home has.
+    /// Countersign's own directories, in addition to the default ones below every home.
     pub protected: Vec<String>,
-    /// The operator lets this audience read everywhere.
+    /// The operator allows this audience to read everywhere.
     pub read_all: bool,
-    /// Whose request it is, from which session, and for which tool.
+    /// The requesting principal, its session and the tool.
     pub principal: PrincipalId,
     pub session: Option<SessionId>,
     pub tool: Tool,
-    /// The session's own folder: nothing is granted there.
-    pub folder: Option<String>,
-    /// When: a grant may have ended.
+    /// The session's temporary folder: no grant is saved for it.
+    pub session_folder: Option<String>,
+    /// The time of the decision; a grant may have expired.
     pub now: Timestamp,
-    /// Under which operands and assignments are recorded.
+    /// The key of the digests that record operands and assignments.
     pub key: &'a HomeKey,
-    /// The configuration cannot be read: only what provably reads may run.
+    /// The configuration cannot be read: only commands that provably read may run.
     pub degraded: bool,
 }
 
-/// For judging apart from any house.
+/// The key for judging without a home.
 static NO_KEY: HomeKey = HomeKey::new([0; 32]);
 
 impl<'a> JudgeContext<'a> {
-    /// A person at a terminal, asking in the default profile, where the kernel confines.
+    /// A user at a terminal, with the default profile, on a kernel that can confine.
     #[must_use]
     pub fn personal(home: &'a str, roots: Vec<String>) -> Self {
         Self {
@@ -65,10 +68,10 @@ impl<'a> JudgeContext<'a> {
             audience: Audience::Personal,
             attended: true,
             kernel: Kernel::FULL,
-            wanted: None,
-            wanted_network: None,
-            granted: GrantedSandbox::Narrow,
-            network: Network::Open,
+            requested_confinement: None,
+            requested_network: None,
+            granted_sandbox: GrantedSandbox::Narrow,
+            network_limit: Network::Open,
             background: false,
             interactive: false,
             home,
@@ -78,7 +81,7 @@ impl<'a> JudgeContext<'a> {
             principal: PrincipalId::owner(),
             session: None,
             tool: Tool::Shell,
-            folder: None,
+            session_folder: None,
             now: Timestamp::from_micros(0),
             key: &NO_KEY,
             degraded: false,
@@ -86,7 +89,7 @@ impl<'a> JudgeContext<'a> {
     }
 }
 
-/// The verdict on a plan.
+/// Judges a plan.
 #[must_use]
 pub fn judge(
     plan: &Plan,
@@ -97,20 +100,20 @@ pub fn judge(
 ) -> Assessment {
     let risks: Vec<Vec<(Risk, &'static str)>> =
         plan.occurrences.iter().map(|o| occurrence_risks(o, facts, context)).collect();
-    let notes = notes(&risks);
+    let notes = risk_notes(&risks);
     let mut assessment = Assessment {
         verdict: Verdict::Ask { uncovered: Vec::new() },
         risks: notes,
         sandbox: Sandbox::default(),
         coverage: Vec::new(),
         one_shot: false,
-        directories: plan.occurrences.iter().map(|o| grant::directories(o, facts)).collect(),
+        directories: plan.occurrences.iter().map(|o| grant::working_directories(o, facts)).collect(),
         culprit: None,
     };
-    assessment.coverage = coverage(plan, &risks, facts, context, rules, grants);
+    assessment.coverage = cover_occurrences(plan, &risks, facts, context, rules, grants);
     assessment.one_shot = uncovered(&assessment.coverage).iter().any(|n| !can_be_saved(&plan.occurrences[*n]));
     if let Some((culprit, refusal)) =
-        deny::deny(plan, facts, context).or_else(|| rules.denies(plan, &risks, facts, context))
+        deny::find_hard_deny(plan, facts, context).or_else(|| rules.find_denial(plan, &risks, facts, context))
     {
         assessment.culprit = Some(culprit);
         assessment.verdict = Verdict::Deny(refusal);
@@ -121,87 +124,88 @@ pub fn judge(
     let must_ask = (0..plan.occurrences.len())
         .any(|n| rules.decide_rule(&plan.occurrences[n], &risks[n], facts) == RuleVerdict::Ask);
     let reads = only_reads(&assessment.coverage);
-    let unheld_whole = ask_where_nothing_holds(&case, reads, privileged, &mut assessment.coverage);
+    let ask_whole_plan = ask_where_not_confined(&case, reads, privileged, &mut assessment.coverage);
     let covered = uncovered(&assessment.coverage).is_empty();
-    let only_reads = reads && covered && !unheld_whole && assessment.grants().is_empty();
-    assessment.sandbox = if only_reads { reading() } else { case.accepted(&assessment.coverage) };
-    follow_the_request(&case, privileged, &mut assessment);
-    let weighed = VerdictInput { privileged, must_ask, only_reads, unheld_whole };
-    (assessment.verdict, assessment.sandbox) = weighed.answer(plan, context, &assessment);
+    let only_reads = reads && covered && !ask_whole_plan && assessment.grants().is_empty();
+    assessment.sandbox = if only_reads { read_only_sandbox() } else { case.accepted_sandbox(&assessment.coverage) };
+    apply_requested_confinement(&case, privileged, &mut assessment);
+    let input = VerdictInput { privileged, must_ask, only_reads, ask_whole_plan };
+    (assessment.verdict, assessment.sandbox) = input.decide(plan, context, &assessment);
     assessment
 }
 
-/// The occurrences that nothing lets run.
+/// The indexes of the occurrences that nothing covers.
 pub(crate) fn uncovered(coverage: &[Coverage]) -> Vec<usize> {
     (0..coverage.len()).filter(|n| !coverage[*n].holds()).collect()
 }
 
-/// Whether all of a plan is known to do nothing but read.
+/// Whether every occurrence of a plan is proved read-only.
 fn only_reads(coverage: &[Coverage]) -> bool {
     coverage.iter().all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere))
 }
 
-/// What is known to read runs unasked because the kernel holds it to that; where it cannot, or shall not, a person is asked.
-/// True: there is nothing in the plan to ask about, and still nothing that would hold it, so it is asked about as a whole.
-fn ask_where_nothing_holds(case: &SandboxCase<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
+/// A read-only command runs without approval because the kernel enforces that it only reads. Where the kernel cannot,
+/// or the request asks for more, the user is asked. Returns true if the plan has no occurrence to ask about and still
+/// cannot be confined: the user is then asked about the whole plan.
+fn ask_where_not_confined(case: &SandboxCase<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
     let SandboxCase { plan, risks, facts, context, grants, .. } = case;
-    let unheld = if reads { cannot_be_held(plan, context) } else { None };
-    if let Some((why, help)) = unheld {
-        unconfined(plan, risks, facts, context, grants, &|| none(why, help), coverage);
+    let reason = if reads { why_not_confined(plan, context) } else { None };
+    if let Some((why, help)) = reason {
+        cover_unconfined_reads(plan, risks, facts, context, grants, &|| not_covered(why, help), coverage);
     }
     if privileged && uncovered(coverage).is_empty() {
-        apart_from_privileged(plan, coverage);
+        ask_beside_privileged(plan, coverage);
     }
-    unheld.is_some() && plan.occurrences.is_empty()
+    reason.is_some() && plan.occurrences.is_empty()
 }
 
-/// The confinement that the request wants, if it wants another one. A wider one asks.
-fn follow_the_request(case: &SandboxCase<'_>, privileged: bool, assessment: &mut Assessment) {
-    // What the operator holds it to is not the asker's to widen.
-    let wanted = case.context.wanted.map(|w| w.max(case.operators_limit()));
-    let Some(wanted) = wanted.filter(|w| *w != assessment.sandbox.confinement && !privileged) else { return };
-    if wanted < assessment.sandbox.confinement {
-        ask_for_wider(wanted, case.grants, &mut assessment.coverage);
+/// Applies the confinement that the request asks for, if it differs. A wider one needs approval.
+fn apply_requested_confinement(case: &SandboxCase<'_>, privileged: bool, assessment: &mut Assessment) {
+    // A request cannot widen the operator's limit.
+    let requested = case.context.requested_confinement.map(|w| w.max(case.operators_limit()));
+    let Some(requested) = requested.filter(|w| *w != assessment.sandbox.confinement && !privileged) else { return };
+    if requested < assessment.sandbox.confinement {
+        ask_for_wider(requested, case.grants, &mut assessment.coverage);
     }
-    assessment.sandbox = as_requested(std::mem::take(&mut assessment.sandbox), wanted);
+    assessment.sandbox = with_requested_confinement(std::mem::take(&mut assessment.sandbox), requested);
 }
 
-/// What asks for other rights runs unconfined, and what stands beside it would, too: then that asks as well, unless it only
-/// reads. Nobody has seen the two together.
-fn apart_from_privileged(plan: &Plan, coverage: &mut [Coverage]) {
+/// A privileged command runs without confinement, and so would the commands beside it. A grant or rule that covers
+/// those was not made for that combination, so the user is asked, except for read-only commands.
+fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
     for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
         if !occurrence.privileged && matches!(coverage, Coverage::Grant { .. } | Coverage::Rule(_)) {
-            *coverage = none(
-                "beside something that asks for other rights it would run without confinement",
-                "run it apart from that, or a person's answer",
+            *coverage = not_covered(
+                "it would run without a sandbox, because a command beside it asks for another user's rights",
+                "run it separately, or a user's approval",
             );
         }
     }
 }
 
-/// Why what only reads cannot run unasked, and what would help.
-fn cannot_be_held(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
-    if context.wanted.is_some_and(|wanted| wanted != Confinement::ReadOnly) {
-        return Some(("it only reads, but shall not be held to that", "a person's answer"));
+/// Why a read-only command cannot run without approval, and what would help.
+fn why_not_confined(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
+    if context.requested_confinement.is_some_and(|requested| requested != Confinement::ReadOnly) {
+        return Some(("it only reads, but the request asks for another sandbox than read-only", "a user's approval"));
     }
     if !context.kernel.holds(Confinement::ReadOnly) {
-        let help = "a kernel that confines it (Linux 6.2 with Landlock), or a person's answer";
-        return Some(("it only reads, but nothing would hold it to that", help));
+        let help = "a kernel with Landlock (Linux 6.2 or newer), or a user's approval";
+        return Some(("it only reads, but this kernel cannot enforce that", help));
     }
     if !context.kernel.scopes() && plan.occurrences.iter().any(|o| o.timed) {
-        let why = "on this kernel what is confined can signal nobody, and `timeout` must";
-        return Some((why, "leave `timeout` out (the task has a limit of its own), or a person's answer"));
+        let why = "`timeout` must send a signal, which this kernel does not allow in the sandbox";
+        return Some((why, "leave `timeout` out (the task has its own time limit), or a user's approval"));
     }
     None
 }
 
-/// What runs unasked: reading, and nothing else.
-fn reading() -> Sandbox {
+/// The sandbox of a plan that only reads.
+fn read_only_sandbox() -> Sandbox {
     Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads)
 }
 
-/// What was granted was granted with its own sandbox: a request that wants a wider one asks a person.
-fn ask_for_wider(wanted: Confinement, grants: &Grants, coverage: &mut [Coverage]) {
+/// A grant or rule includes a sandbox; a request for a wider one needs approval.
+fn ask_for_wider(requested: Confinement, grants: &Grants, coverage: &mut [Coverage]) {
     for coverage in coverage {
         let narrow = match coverage {
             Coverage::Grant { id, .. } => grants.get(*id).is_none_or(|g| g.sandbox == GrantSandbox::Narrow),
@@ -209,25 +213,25 @@ fn ask_for_wider(wanted: Confinement, grants: &Grants, coverage: &mut [Coverage]
             _ => false,
         };
         if narrow {
-            let why = format!("it asks for a wider sandbox ({}) than what lets it run gives", wanted.as_str());
-            *coverage = none(why, "leave `confinement` out, or a person's answer");
+            let why =
+                format!("the request asks for a wider sandbox ({}) than the grant or rule gives", requested.as_str());
+            *coverage = not_covered(why, "leave `confinement` out, or a user's approval");
         }
     }
 }
 
-/// The sandbox with the confinement that the request names.
-fn as_requested(sandbox: Sandbox, wanted: Confinement) -> Sandbox {
+/// Gives the sandbox the confinement that the request asks for.
+fn with_requested_confinement(sandbox: Sandbox, requested: Confinement) -> Sandbox {
     let why = SandboxReason::Requested;
-    match wanted > sandbox.confinement {
-        true => Sandbox { confinement: wanted, why, ..sandbox },
-        // Behind a shield there is nothing else to hold it.
-        false if wanted <= Confinement::Shield => Sandbox::plain(wanted, Network::Open, why),
-        false => Sandbox { confinement: wanted, why, ..sandbox },
+    if requested <= sandbox.confinement && requested <= Confinement::Shield {
+        // `shield` restricts neither paths nor the network.
+        return Sandbox::plain(requested, Network::Open, why);
     }
+    Sandbox { confinement: requested, why, ..sandbox }
 }
 
-/// What only reads, where nothing would hold it to that: a grant covers it, or a person is asked.
-fn unconfined(
+/// For read-only commands that nothing would confine: a grant covers each, or the user is asked.
+fn cover_unconfined_reads(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
     facts: &Facts,
@@ -238,14 +242,14 @@ fn unconfined(
 ) {
     for (n, occurrence) in plan.occurrences.iter().enumerate() {
         if let Coverage::Phrase(_) = coverage[n] {
-            coverage[n] = granted(occurrence, &risks[n], facts, context, grants).unwrap_or_else(why);
+            coverage[n] = covering_grant(occurrence, &risks[n], facts, context, grants).unwrap_or_else(why);
         }
     }
-    // What only says something goes with what is granted, and asks where nothing is.
+    // Builtins run together with a granted command. Without one, they need approval too.
     if !coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             if let Coverage::SideEffect = coverage[n]
-                && let Some(covered) = granted(occurrence, &risks[n], facts, context, grants)
+                && let Some(covered) = covering_grant(occurrence, &risks[n], facts, context, grants)
             {
                 coverage[n] = covered;
             }
@@ -260,7 +264,7 @@ fn unconfined(
     }
 }
 
-fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
+fn risk_notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
     let each = risks.iter().enumerate();
     each.flat_map(|(occurrence, all)| {
         all.iter().map(move |(risk, reason)| RiskNote { risk: *risk, occurrence, reason })
@@ -268,7 +272,7 @@ fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
     .collect()
 }
 
-/// The risks of an occurrence, with what the world adds to them.
+/// The risks of an occurrence, including those that follow from the facts.
 fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Vec<(Risk, &'static str)> {
     let mut risks = occurrence.risks.clone();
     let mut add = |risk, reason| {
@@ -280,57 +284,60 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeConte
         if occurrence.remote {
             break;
         }
-        let (path, resolved) = both(scope, facts);
+        let (path, resolved) = path_and_target(scope, facts);
         if holds_secrets(scope, facts, context.home) {
-            add(Risk::Credential, "reads what holds secrets");
+            add(Risk::Credential, "reads files or settings that may hold secrets");
         }
         if scope.recursive {
             for place in [path, resolved] {
                 if scope.kind != PathKind::Name && paths::covers_credentials(place, context.home) {
-                    add(Risk::Credential, "everything below includes keys and tokens");
+                    add(Risk::Credential, "the directory tree includes keys and tokens");
                 }
-                if wide(place, context) {
-                    add(Risk::FilesystemWide, "reaches over the whole file system, a home, or above the roots");
+                if is_wide(place, context) {
+                    add(
+                        Risk::FilesystemWide,
+                        "reaches the whole file system, a home, or a directory above a workspace root",
+                    );
                 }
             }
         }
         if scope.write && (paths::is_system_place(path, context.home) || paths::is_system_place(resolved, context.home))
         {
-            add(Risk::HostModifying, "writes where the system or every shell reads");
+            add(Risk::HostModifying, "writes to a system directory or a startup file");
         }
         if scope.write && [path, resolved].iter().any(|p| p.split('/').any(|part| part == ".git")) {
-            add(Risk::WorkspaceCode, "changes what git runs later");
+            add(Risk::WorkspaceCode, "changes git's own files, which can name programs to run");
         }
-        // What nobody looked at is taken to be there, where the system keeps its own.
+        // Without a fact, a file in a system directory counts as existing.
         let found = facts.paths.get(&scope.walked);
         let exists = found.map_or(paths::is_system_place(path, "/"), |f| f.kind == PathTargetKind::File);
         let overwrites = occurrence.redirects.iter().any(|r| r.write && !r.append);
         if scope.write && exists && overwrites && !in_roots(resolved, context) {
-            add(Risk::Destructive, "overwrites a file outside the roots");
+            add(Risk::Destructive, "overwrites a file outside the workspace roots");
         }
         if paths::is_protected(path, context.home, &context.protected)
             || paths::is_protected(resolved, context.home, &context.protected)
         {
-            add(Risk::OfSelf, "touches countersign's own files");
+            add(Risk::OfSelf, "touches Countersign's own files");
         }
     }
     if occurrence.program == "csn" || occurrence.program == "csn-shim" {
-        add(Risk::OfSelf, "runs countersign itself");
+        add(Risk::OfSelf, "runs Countersign itself");
     }
     if context.interactive {
-        add(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
+        add(Risk::Interactive, "gets a terminal: its later input is not known");
     }
     let reads = matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_));
-    if context.wanted_network == Some(Network::Open) && !reads {
-        add(Risk::Network, "the request asks for the network");
+    if context.requested_network == Some(Network::Open) && !reads {
+        add(Risk::Network, "the request asks for network access");
     }
     if context.background {
-        add(Risk::Background, "goes on when nobody waits for it");
+        add(Risk::Background, "keeps running in the background");
     }
     risks
 }
 
-fn both<'s>(scope: &'s PathScope, facts: &'s Facts) -> (&'s str, &'s str) {
+fn path_and_target<'s>(scope: &'s PathScope, facts: &'s Facts) -> (&'s str, &'s str) {
     let resolved = facts.paths.get(&scope.walked).map_or(scope.path.as_str(), |f| f.resolved.as_str());
     (&scope.path, resolved)
 }
@@ -340,20 +347,20 @@ fn holds_secrets(scope: &PathScope, facts: &Facts, home: &str) -> bool {
         return false;
     }
     if scope.pattern {
-        return paths::glob_wants_credentials(&scope.walked, home)
+        return paths::glob_aims_at_credentials(&scope.walked, home)
             || facts
                 .patterns
                 .get(&scope.walked)
                 .and_then(Option::as_ref)
                 .is_some_and(|all| all.iter().any(|p| paths::is_credential(p, home)));
     }
-    let (path, resolved) = both(scope, facts);
+    let (path, resolved) = path_and_target(scope, facts);
     let found = facts.paths.get(&scope.walked).map(|f| f.kind);
     paths::shows_secrets(scope, found, path, home)
         || resolved != path && paths::shows_secrets(scope, found, resolved, home)
 }
 
-fn wide(path: &str, context: &JudgeContext<'_>) -> bool {
+fn is_wide(path: &str, context: &JudgeContext<'_>) -> bool {
     path == "/"
         || path == "/home"
         || paths::below_home(path, context.home) == Some("")
@@ -364,8 +371,8 @@ fn in_roots(path: &str, context: &JudgeContext<'_>) -> bool {
     context.roots.iter().any(|root| paths::inside(path, &paths::clean(root)))
 }
 
-/// What covers each occurrence.
-fn coverage(
+/// Decides what covers each occurrence.
+fn cover_occurrences(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
     facts: &Facts,
@@ -381,37 +388,38 @@ fn coverage(
             if occurrence.shadow {
                 return Coverage::Elsewhere;
             }
-            let said = rules.decide_rule(occurrence, risks, facts);
-            if said == RuleVerdict::Ask {
-                return none("the operator wants to be asked about this", "a person's answer");
+            let rule_verdict = rules.decide_rule(occurrence, risks, facts);
+            if rule_verdict == RuleVerdict::Ask {
+                return not_covered("an operator rule requires approval for this", "a user's approval");
             }
-            match reads_only(occurrence, risks, facts, context) {
+            match prove_read_only(occurrence, risks, facts, context) {
                 Ok(coverage) => coverage,
-                Err(why) => match said {
-                    // A rule for the house is none for strangers.
+                Err(why) => match rule_verdict {
+                    // Rules that allow do not apply to the public audience.
                     RuleVerdict::Allow(name) if context.audience != Audience::Public => Coverage::Rule(name),
-                    RuleVerdict::Allow(_) | RuleVerdict::Ask | RuleVerdict::Nothing => {
-                        granted(occurrence, risks, facts, context, grants).unwrap_or(why)
+                    RuleVerdict::Allow(_) | RuleVerdict::Ask | RuleVerdict::NoRule => {
+                        covering_grant(occurrence, risks, facts, context, grants).unwrap_or(why)
                     }
                 },
             }
         })
         .collect();
-    // What runs beside something granted does not run confined: then it must be literal to count as read.
+    // A command beside a granted one is not confined to reading, so it counts as read-only only if all its words are
+    // literal.
     if all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             if matches!(all[n], Coverage::Phrase(_)) && !occurrence.literal {
                 let set: Vec<(Risk, &'static str)> = risks[n].clone();
-                all[n] = granted(occurrence, &set, facts, context, grants).unwrap_or_else(|| {
-                    none(
-                        "beside a granted command it would not run confined, and not all its words are literal",
-                        "run it apart from the granted command",
+                all[n] = covering_grant(occurrence, &set, facts, context, grants).unwrap_or_else(|| {
+                    not_covered(
+                        "beside a granted command it would not be confined to reading, and not all of its arguments are literal",
+                        "run it separately from the granted command",
                     )
                 });
             }
         }
     }
-    // Going somewhere to run what is granted there asks nothing of its own.
+    // A `cd` into a directory where the rest is granted needs no approval of its own.
     let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.holds() || is_cd(o));
     if rest_is_covered && all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
@@ -428,11 +436,11 @@ fn is_cd(occurrence: &Occurrence) -> bool {
     matches!(occurrence.verb.as_str(), "cd" | "pushd" | "popd") && occurrence.reading == ReadOnlyProof::SideEffect
 }
 
-fn none(why: impl Into<String>, help: impl Into<String>) -> Coverage {
+fn not_covered(why: impl Into<String>, help: impl Into<String>) -> Coverage {
     Coverage::None { why: why.into(), help: help.into() }
 }
 
-fn granted(
+fn covering_grant(
     occurrence: &Occurrence,
     risks: &[(Risk, &'static str)],
     facts: &Facts,
@@ -443,89 +451,99 @@ fn granted(
         return None;
     }
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
-    let covering = grant::covering(grants, occurrence, &set, facts, context)?;
+    let covering = grant::find_covering_grant(grants, occurrence, &set, facts, context)?;
     Some(Coverage::Grant { id: covering.id?, label: Label::from_grant(covering).to_string() })
 }
 
-/// Whether an occurrence provably only reads, and only what may be read unasked; else why not.
-fn reads_only(
+/// Proves that an occurrence only reads, and only paths that may be read without approval; otherwise says why not.
+fn prove_read_only(
     occurrence: &Occurrence,
     risks: &[(Risk, &'static str)],
     facts: &Facts,
     context: &JudgeContext<'_>,
 ) -> Result<Coverage, Coverage> {
     let grant = || {
-        let directory = match &grant::directories(occurrence, facts)[..] {
+        let directory = match &grant::working_directories(occurrence, facts)[..] {
             [one] => format!(" in {one}"),
             _ => String::new(),
         };
-        // A grant that names risks accepts those and no others.
+        // A grant that names risks accepts only those.
         let beyond = risks.iter().any(|(r, _)| *r != Risk::Write && !occurrence.base_risks.contains(r));
         let named: Vec<&str> = risks.iter().map(|(r, _)| r.as_str()).collect();
         let accepting = if beyond { format!(" that accepts {}", named.join(", ")) } else { String::new() };
-        format!("a grant for `{}`{directory}{accepting}, or a person's answer", occurrence.verb)
+        format!("a grant for `{}`{directory}{accepting}, or a user's approval", occurrence.verb)
     };
     if let Some(why) = occurrence.opaque {
-        return Err(none(why.reason(), "a person's answer, once; or write it so that it can be read"));
+        return Err(not_covered(
+            format!("cannot be analysed: {}", why.reason()),
+            "a user's approval, once; or a form of the command that can be analysed",
+        ));
     }
     if occurrence.privileged {
-        return Err(none("asks for another user's rights", "a person's answer"));
+        return Err(not_covered("asks for another user's rights", "a user's approval"));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r == Risk::Credential) {
-        return Err(none(*reason, "a person's answer"));
+        return Err(not_covered(*reason, "a user's approval"));
     }
     let covered = match &occurrence.reading {
         ReadOnlyProof::SideEffect => Coverage::SideEffect,
         ReadOnlyProof::Phrase(name) => Coverage::Phrase(name),
         ReadOnlyProof::Not(why) => {
-            return Err(none(format!("not one of the read-only forms of `{}`: {why}", occurrence.verb), grant()));
+            return Err(not_covered(format!("not a known read-only form of `{}`: {why}", occurrence.verb), grant()));
         }
         ReadOnlyProof::Unknown => {
             let why = risks.first().map_or("not known to be read-only", |(_, reason)| *reason);
-            return Err(none(why, grant()));
+            return Err(not_covered(why, grant()));
         }
     };
-    // A builtin sees only what bash itself goes by; behind another program it is a program too.
+    // Only the variables that bash itself uses affect a builtin. Behind a wrapper, the builtin's name means a
+    // program.
     let matters =
-        |name: &str| covered != Coverage::SideEffect || occurrence.wrapped || crate::shell::read_by_bash(name);
+        |name: &str| covered != Coverage::SideEffect || occurrence.wrapped || crate::shell::is_bash_variable(name);
     if let Some(assignment) = occurrence.assignments.iter().find(|a| matters(&a.name)) {
-        return Err(none(
-            format!("{} is set for it, which may change what it does", assignment.name),
-            "leave the assignment out, or a person's answer",
+        return Err(not_covered(
+            format!("{} is set for it and may change what it does", assignment.name),
+            "leave the assignment out, or a user's approval",
         ));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r != Risk::FilesystemWide) {
-        return Err(none(*reason, grant()));
+        return Err(not_covered(*reason, grant()));
     }
-    if let Some(path) = grant::shadowed(occurrence, facts, context) {
-        return Err(none(format!("its name leads to {path}, which the agent can change"), grant()));
+    if let Some(path) = grant::shadowing_program(occurrence, facts, context) {
+        return Err(not_covered(format!("its name resolves to {path}, which the agent can change"), grant()));
     }
-    let home = matches!(&occurrence.directory, Directory::Unknown);
+    let unknown_directory = matches!(&occurrence.directory, Directory::Unknown);
     if occurrence.loose {
-        let why =
-            if home { "where it runs is not known" } else { "a word in the place of a path or an option is not known" };
-        return Err(none(why, "write the path out, or a person's answer"));
+        let why = if unknown_directory {
+            "the directory it runs in is not known"
+        } else {
+            "an argument that may be a path or an option is not known"
+        };
+        return Err(not_covered(why, "write the path out in full, or a user's approval"));
     }
     for scope in &occurrence.scopes {
         if scope.write {
-            return Err(none("writes a file", grant()));
+            return Err(not_covered("writes a file", grant()));
         }
-        if let Some(outside) = outside(scope, facts, context) {
-            return Err(none(format!("{outside} is outside the roots"), grant()));
+        if let Some(outside) = path_outside_roots(scope, facts, context) {
+            return Err(not_covered(format!("{outside} is outside the workspace roots"), grant()));
         }
     }
     if occurrence.redirects.iter().any(|r| matches!(r.target.value, WordValue::Unknown) && r.target.hint.is_none()) {
-        return Err(none("where it redirects to is not known", "write the path out, or a person's answer"));
+        return Err(not_covered(
+            "the target of a redirect is not known",
+            "write the path out in full, or a user's approval",
+        ));
     }
     Ok(covered)
 }
 
-/// The path by which a scope leaves the roots.
-fn outside(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Option<String> {
+/// The path of a scope that is outside the roots.
+fn path_outside_roots(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Option<String> {
     if context.read_all && context.audience == Audience::Personal {
         return None;
     }
-    let (path, resolved) = both(scope, facts);
+    let (path, resolved) = path_and_target(scope, facts);
     if paths::is_source(path) {
         return None;
     }
@@ -538,7 +556,7 @@ fn outside(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Opti
     if scope.pattern {
         let cover = facts.paths.get(&scope.path).map(|f| f.resolved.as_str());
         if facts.patterns.get(&scope.walked) == Some(&None) {
-            return Some(format!("some of the many files of {}, for all that can be told,", scope.walked));
+            return Some(format!("possibly one of the many files that match {}", scope.walked));
         }
         let matched = facts.patterns.get(&scope.walked).and_then(Option::as_ref);
         let all = cover.into_iter().chain(matched.into_iter().flatten().map(String::as_str));
@@ -547,7 +565,7 @@ fn outside(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Opti
     None
 }
 
-/// Whether a grant could be made for an occurrence.
+/// Whether a grant can be saved for an occurrence.
 pub(crate) fn can_be_saved(occurrence: &Occurrence) -> bool {
     occurrence.opaque.is_none() && !occurrence.loose && matches!(occurrence.directory, Directory::Known(_))
 }

@@ -1,4 +1,4 @@
-//! How a grant is written for people, and read back: `<verb> in <dir>`, `<verb> anywhere`.
+//! The text form of a grant for people, and its parser: `<verb> in <dir>`, `<verb> anywhere`.
 
 use crate::paths;
 use countersign_model::{Grant, Text};
@@ -7,13 +7,13 @@ use std::{fmt, str::FromStr};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     pub verb: String,
-    /// None is anywhere.
+    /// None: anywhere.
     pub directory: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    #[error("`{0}` does not say where: write `{0} in /some/directory` or `{0} anywhere`")]
+    #[error("`{0}` names no directory: write `{0} in /some/directory` or `{0} anywhere`")]
     Nowhere(String),
     #[error("`{0}` is not an absolute path")]
     Relative(String),
@@ -42,7 +42,7 @@ impl FromStr for Label {
     type Err = LabelError;
 
     fn from_str(text: &str) -> Result<Self, LabelError> {
-        // A verb names no path, so the first one is the directory's, to its last character.
+        // A verb contains no path, so the first ` in /` starts the directory, which goes to the end of the text.
         let (verb, directory) = if let Some((verb, directory)) = text.split_once(" in /") {
             (verb, Some(paths::clean(&format!("/{directory}"))))
         } else if let Some(verb) = text.trim_end().strip_suffix(" anywhere") {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_read_as_they_are_written() {
+    fn a_written_label_parses_to_the_same_label() {
         for (verb, directory) in [
             ("git push", Some("/work/in it/a")),
             ("cargo test", None),

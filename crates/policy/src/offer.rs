@@ -1,6 +1,7 @@
-//! What a card may offer: which answers could be saved, as what, and examples of how far each would go.
+//! The choices that a card offers: which answers can be saved, what each would save, and examples of what each
+//! covers.
 //!
-//! Everything here is narrower than or the same as what the card shows: the verb, its place, its very risks.
+//! An offered grant is never wider than what the card shows: the verb, its directory and its risks.
 
 use crate::{
     grant,
@@ -13,47 +14,47 @@ use countersign_model::{
     Assessment, Choice, Digest, Directory, Facts, Grants, Occurrence, Plan, Risk, Verdict, Word, WordValue,
 };
 
-/// A grant as a card would save it, still raw: the house takes secrets out of it, or does not save it.
+/// A grant as a card would save it, before redaction. The daemon redacts secrets from it, or does not save it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantProposal {
-    /// The command as it was asked, its words one after another.
-    pub shown: String,
+    /// The words of the command, joined by blanks.
+    pub command: String,
     pub verb: String,
     pub directory: Option<String>,
     pub risks: Vec<Risk>,
     pub program: Option<String>,
-    /// The words behind the program, and the digest that a call is compared with.
+    /// The operands, and the digest that a later call is compared with.
     pub operands: Option<(Digest, Vec<String>)>,
     pub assignments: Option<Digest>,
     pub script: Option<Digest>,
 }
 
-/// Risks that a card accepts for the very operands that it shows.
-const EXACT: [Risk; 4] = [Risk::Destructive, Risk::Credential, Risk::HostModifying, Risk::Privileged];
+/// Risks that a grant accepts only for the operands that the card shows.
+const EXACT_RISKS: [Risk; 4] = [Risk::Destructive, Risk::Credential, Risk::HostModifying, Risk::Privileged];
 
-/// The answers that a card for this question may offer.
+/// The choices that the card for this approval offers.
 #[must_use]
-pub fn options(
+pub fn offered_choices(
     plan: &Plan,
     facts: &Facts,
     assessment: &Assessment,
     context: &JudgeContext<'_>,
     in_session: bool,
 ) -> Vec<Choice> {
-    let mut options = vec![Choice::Once];
+    let mut choices = vec![Choice::Once];
     let candidates = [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere];
     for choice in candidates.into_iter().filter(|c| in_session || *c != Choice::Session) {
-        if proposals(choice, false, plan, facts, assessment, context).is_some() {
-            options.push(choice);
+        if grant_proposals(choice, false, plan, facts, assessment, context).is_some() {
+            choices.push(choice);
         }
     }
-    options.push(Choice::Deny);
-    options
+    choices.push(Choice::Deny);
+    choices
 }
 
-/// What an answer would save; none when it cannot be given.
+/// The grants that a choice would save; none if the choice is not available.
 #[must_use]
-pub fn proposals(
+pub fn grant_proposals(
     choice: Choice,
     any_arguments: bool,
     plan: &Plan,
@@ -69,7 +70,7 @@ pub fn proposals(
     let mut differs = false;
     for n in uncovered {
         let occurrence = &plan.occurrences[*n];
-        let place = place(occurrence, &assessment.directories[*n]);
+        let place = card_directory(occurrence, &assessment.directories[*n]);
         let directory = match choice {
             Choice::Anywhere => None,
             Choice::Repository => {
@@ -85,7 +86,7 @@ pub fn proposals(
         if choice != Choice::Session && directory.as_ref().is_some_and(shallow) {
             return None;
         }
-        let proposal = propose(occurrence, *n, directory, any_arguments, facts, assessment, context)?;
+        let proposal = propose_grant(occurrence, *n, directory, any_arguments, facts, assessment, context)?;
         if !all.contains(&proposal) {
             all.push(proposal);
         }
@@ -93,7 +94,7 @@ pub fn proposals(
     (!all.is_empty() && (choice != Choice::Repository || differs)).then_some(all)
 }
 
-fn propose(
+fn propose_grant(
     occurrence: &Occurrence,
     n: usize,
     directory: Option<String>,
@@ -102,7 +103,7 @@ fn propose(
     assessment: &Assessment,
     context: &JudgeContext<'_>,
 ) -> Option<GrantProposal> {
-    // A value that nobody knows cannot be compared with another.
+    // A value that is not known cannot be compared with a later one.
     let unknown = occurrence.assignments.iter().any(|a| !matches!(a.value, WordValue::One(_)));
     if !can_be_saved(occurrence) || unknown {
         return None;
@@ -111,36 +112,35 @@ fn propose(
     risks.sort_unstable();
     risks.dedup();
     let privileged = risks.contains(&Risk::Privileged);
-    let script = match script(occurrence) {
-        // A script whose content nobody could read cannot be bound to it.
+    let script = match script_path(occurrence) {
+        // A grant cannot be bound to a script whose content is not known.
         Some(path) => Some(*facts.scripts.get(path)?),
         None => None,
     };
-    // An interpreter that is not told a script runs what its words say, and its verb says nothing about that.
+    // Without a script, an interpreter runs code from its arguments, which its verb does not describe.
     let bare = script.is_none() && crate::shell::runs_scripts(&occurrence.program);
-    let grave = risks.iter().any(|r| EXACT.contains(r));
-    let operands = match bare || privileged || grave && !any_arguments {
-        true => {
-            let words = grant::operands(occurrence)?.into_iter().map(str::to_owned).collect();
-            Some((grant::sealed(occurrence, context.key)?, words))
-        }
-        false => None,
+    let grave = risks.iter().any(|r| EXACT_RISKS.contains(r));
+    let operands = if bare || privileged || grave && !any_arguments {
+        let words = grant::operand_texts(occurrence)?.into_iter().map(str::to_owned).collect();
+        Some((grant::call_digest(occurrence, context.key)?, words))
+    } else {
+        None
     };
     let words: Vec<&str> = occurrence.words.iter().filter_map(Word::text).collect();
     Some(GrantProposal {
-        shown: words.join(" "),
+        command: words.join(" "),
         verb: occurrence.verb.clone(),
         directory,
         risks,
-        program: grant::shadowed(occurrence, facts, context).map(str::to_owned),
+        program: grant::shadowing_program(occurrence, facts, context).map(str::to_owned),
         operands,
-        assignments: grant::recorded(occurrence, context.key),
+        assignments: grant::assignments_digest(occurrence, context.key),
         script,
     })
 }
 
-/// The one directory that an occurrence works in, or that holds all that it works in.
-fn place(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
+/// The directory that contains every directory an occurrence works in.
+fn card_directory(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
     let holds = |d: &&String| directories.iter().all(|other| paths::inside(other, d));
     if let Some(one) = directories.iter().find(holds) {
         return Some(one.clone());
@@ -154,13 +154,13 @@ fn place(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
     }
 }
 
-/// The places that a card names: one for each command that is asked about, each once.
+/// The directories that a card shows for the commands that need approval, without duplicates.
 #[must_use]
-pub fn places(plan: &Plan, assessment: &Assessment) -> Vec<String> {
+pub fn card_directories(plan: &Plan, assessment: &Assessment) -> Vec<String> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut all: Vec<String> = Vec::new();
     for n in uncovered {
-        let found = match place(&plan.occurrences[*n], &assessment.directories[*n]) {
+        let found = match card_directory(&plan.occurrences[*n], &assessment.directories[*n]) {
             Some(one) => vec![one],
             None => assessment.directories[*n].clone(),
         };
@@ -173,62 +173,61 @@ pub fn places(plan: &Plan, assessment: &Assessment) -> Vec<String> {
     all
 }
 
-/// Whether something can be granted for a directory: not for nearly everything, not for a home, not for a folder that
-/// goes with its session.
+/// Whether a grant can be saved for a directory: not for `/` or a top-level directory, not for a home, not for the
+/// temporary folder of a session.
 #[must_use]
 pub fn can_be_granted(directory: &str, context: &JudgeContext<'_>) -> bool {
     let components = directory.split('/').filter(|c| !c.is_empty()).count();
     components >= 2
         && paths::below_home(directory, context.home) != Some("")
-        && context.folder.as_ref().is_none_or(|folder| !paths::inside(directory, folder))
+        && context.session_folder.as_ref().is_none_or(|folder| !paths::inside(directory, folder))
 }
 
-/// The file whose content is what runs: a program given by its path, or what an interpreter is told to run.
-pub(crate) fn script(occurrence: &Occurrence) -> Option<&str> {
+/// The file whose content runs: a program given by its path, or the script of an interpreter.
+pub(crate) fn script_path(occurrence: &Occurrence) -> Option<&str> {
     let by_path = occurrence.words.first().and_then(Word::text).is_some_and(|name| name.contains('/'));
     let runs = occurrence.base_risks.contains(&Risk::WorkspaceCode);
-    // Options before it may name other code.
+    // An option before the script may name other code.
     let first = || occurrence.words.get(1).and_then(Word::text).is_some_and(|word| !word.starts_with(['-', '+']));
-    let told = by_path || crate::shell::runs_scripts(&occurrence.program) && first();
+    let is_script = by_path || crate::shell::runs_scripts(&occurrence.program) && first();
     let scope = occurrence.scopes.first()?;
-    (runs && !scope.pattern && told).then_some(scope.walked.as_str())
+    (runs && !scope.pattern && is_script).then_some(scope.walked.as_str())
 }
 
-/// What would and what would not be covered, as commands and where they run. Every example was judged with these
-/// grants alone.
+/// Commands that a grant would and would not cover, with their directories. Each was judged with this grant alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CoverageExamples {
-    pub covers: Vec<(String, String)>,
-    pub does_not: Vec<(String, String)>,
+    pub covered: Vec<(String, String)>,
+    pub not_covered: Vec<(String, String)>,
 }
 
-/// Why nothing about a question can be saved, when that is so.
+/// Why no answer to this approval can be saved, if so.
 #[must_use]
-pub fn cannot_be_saved(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
+pub fn unsavable_reason(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return None };
     uncovered.iter().find_map(|n| {
         let occurrence = &plan.occurrences[*n];
         match (occurrence.opaque, &occurrence.directory) {
             (Some(opaque), _) => Some(opaque.reason()),
-            (None, Directory::Unknown) => Some("where it runs is not known"),
-            (None, _) if occurrence.loose => Some("a word in the place of a path or an option is not known"),
+            (None, Directory::Unknown) => Some("the directory it runs in is not known"),
+            (None, _) if occurrence.loose => Some("an argument that may be a path or an option is not known"),
             (None, _) if occurrence.assignments.iter().any(|a| !matches!(a.value, WordValue::One(_))) => {
-                Some("a variable that is set for it is not known")
+                Some("the value of a variable that is set for it is not known")
             }
             _ => None,
         }
     })
 }
 
-/// How many examples of each kind there are at most.
-const EXAMPLES: usize = 3;
+/// The largest number of examples of each kind.
+const MAX_EXAMPLES: usize = 3;
 
 /// Examples for a proposal that has become a grant.
 #[must_use]
-pub fn reach(
+pub fn coverage_examples(
     proposal: &GrantProposal,
     place: &str,
-    looked: &Facts,
+    prepared: &Facts,
     grants: &Grants,
     context: &JudgeContext<'_>,
     rules: &CheckedRules,
@@ -241,16 +240,16 @@ pub fn reach(
     };
     let verb = &proposal.verb;
     let mut tried: Vec<(String, String)> = Vec::new();
-    let mut reach = CoverageExamples::default();
-    // Worse forms of the same verb first: those are what a person must know about.
-    let known = tables::examples_of(verb);
+    let mut examples = CoverageExamples::default();
+    // Riskier forms of the verb come first: the user must know about those.
+    let known = tables::risk_examples(verb);
     let at = |command: &str, cwd: &str| (command.to_owned(), cwd.to_owned());
     let mut all: Vec<(String, String)> = known.iter().map(|c| at(c, here)).collect();
-    let plain = !proposal.shown.contains(|c: char| !(c.is_alphanumeric() || " -_./=:@%+,".contains(c)));
-    if plain && proposal.shown.starts_with(|c: char| c.is_alphanumeric() || "./".contains(c)) {
-        all.push(at(&format!("{} other-argument", proposal.shown), here));
+    let plain = !proposal.command.contains(|c: char| !(c.is_alphanumeric() || " -_./=:@%+,".contains(c)));
+    if plain && proposal.command.starts_with(|c: char| c.is_alphanumeric() || "./".contains(c)) {
+        all.push(at(&format!("{} other-argument", proposal.command), here));
     }
-    // The verb of a script is the interpreter, or its own path: by itself that says nothing.
+    // The verb of a script is the interpreter or a path, which is no example without its arguments.
     if proposal.script.is_none() {
         all.push(at(verb, here));
         all.push(at(verb, &below));
@@ -263,57 +262,59 @@ pub fn reach(
             continue;
         }
         tried.push((command.clone(), cwd.clone()));
-        let surroundings = crate::ParseContext { cwd: &cwd, home: context.home, environment: &|_| false };
-        let plan = crate::read_text(&command, &surroundings);
+        let parse_context = crate::ParseContext { cwd: &cwd, home: context.home, environment: &|_| false };
+        let plan = crate::read_text(&command, &parse_context);
         if !plan.occurrences.iter().any(|o| o.verb == *verb && !o.shadow) {
             continue;
         }
-        // The world as it was looked at, for what stands in the same place; elsewhere nothing is known.
+        // The prepared facts describe only the directory of the request; elsewhere nothing is known.
         let mut facts = Facts::none(&cwd);
         if cwd == place {
-            facts.paths.clone_from(&looked.paths);
-            facts.scripts.clone_from(&looked.scripts);
+            facts.paths.clone_from(&prepared.paths);
+            facts.scripts.clone_from(&prepared.scripts);
         }
-        facts.programs.clone_from(&looked.programs);
+        facts.programs.clone_from(&prepared.programs);
         let assessment = judge(&plan, &facts, context, rules, grants);
         let list = match assessment.verdict {
-            Verdict::Allow { .. } if !assessment.grants().is_empty() => &mut reach.covers,
-            // It runs for another reason.
+            Verdict::Allow { .. } if !assessment.grants().is_empty() => &mut examples.covered,
+            // A read-only proof allows it, not the grant.
             Verdict::Allow { .. } => continue,
-            Verdict::Ask { .. } | Verdict::Deny(_) => &mut reach.does_not,
+            Verdict::Ask { .. } | Verdict::Deny(_) => &mut examples.not_covered,
         };
-        if list.len() < EXAMPLES {
+        if list.len() < MAX_EXAMPLES {
             list.push((command, cwd));
         }
     }
-    reach
+    examples
 }
 
-/// The verb of a text that is nothing but a verb; else what it reads as.
-pub fn verb_alone(text: &str) -> Result<String, String> {
+/// Parses a text that must be a verb and nothing else.
+pub fn parse_verb(text: &str) -> Result<String, String> {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.starts_with('/') && !words.contains(' ') {
-        return match words.ends_with('/') {
-            true => Err("it is a directory".to_owned()),
-            false => Ok(paths::clean(&words)),
-        };
+        if words.ends_with('/') {
+            return Err("it is a directory".to_owned());
+        }
+        return Ok(paths::clean(&words));
     }
     if words.len() > 200 {
-        return Err("it is too long".to_owned());
+        return Err("it is longer than 200 bytes".to_owned());
     }
     let program = words.split(' ').next().unwrap_or_default();
     if tables::wrappers().get(program).is_some_and(|w| w.kind == tables::WrapperKind::Privileged) {
-        return Err("other rights are granted by answering, with what they are asked for".to_owned());
+        return Err("another user's rights can be granted only by answering an approval".to_owned());
     }
     if program == "csn" {
-        return Err("no task answers or grants".to_owned());
+        return Err("a task may not run `csn` to answer or grant".to_owned());
     }
     let plan =
         crate::read_text(&words, &crate::ParseContext { cwd: "/work/x", home: "/home/user", environment: &|_| false });
     match &plan.occurrences[..] {
-        [one] if one.opaque.is_some() => Err("it cannot be granted: what it runs is not known beforehand".to_owned()),
+        [one] if one.opaque.is_some() => {
+            Err("what it runs is not known in advance, so it cannot be granted".to_owned())
+        }
         [one] if one.verb == words => Ok(words),
-        [one] => Err(format!("the verb of that is `{}`", one.verb)),
-        _ => Err("name one program and its subcommand".to_owned()),
+        [one] => Err(format!("its verb is `{}`", one.verb)),
+        _ => Err("name one program, with its subcommand".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! Paths by their letters: cleaning, containment, globs, and the places that need care wherever they are reached.
+//! Paths as text: cleaning, containment, globs, and the locations that need care. Reads no files.
 
 pub(crate) use countersign_model::glob_matches as matches;
 pub(crate) use countersign_model::places::{
@@ -15,25 +15,25 @@ pub(crate) fn join(base: &str, path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", base.trim_end_matches('/')) }
 }
 
-/// A program at this path is the system's own.
+/// Whether a path is a program of the system.
 pub(crate) fn is_system(path: &str) -> bool {
     const DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
     DIRECTORIES.contains(&parent(path)) && path.starts_with('/') && !path.contains("/../") && !path.contains("//")
 }
 
-/// Whether everything below a directory includes secrets: by its place, by its name, or because git keeps them there.
+/// Whether a directory tree contains secrets: by its location, by its name, or because it is git's own directory.
 pub(crate) fn covers_credentials(directory: &str, home: &str) -> bool {
     places::covers_credentials(directory, home)
         || secret_names::is_secret_directory(directory)
         || base(directory) == ".git"
 }
 
-/// Whether a word that may be a file, a branch or just a word names a secret: then it has to look like a file's name.
+/// Whether a word that may be a file, a branch or plain text names a secret. It must look like a file name.
 pub(crate) fn looks_like_secret(path: &str, home: &str) -> bool {
     secret_names::named_path(path) == Some(SecretNameKind::File) || places::is_credential_place(path, home)
 }
 
-/// Whether reading what a scope leads to shows a secret. `found`: what is there, where anyone has looked.
+/// Whether reading a scope shows a secret. `found`: the kind of file there, if known.
 pub(crate) fn shows_secrets(scope: &PathScope, found: Option<PathTargetKind>, path: &str, home: &str) -> bool {
     if scope.kind == PathKind::Name {
         return places::in_credential_directory(path, home);
@@ -46,7 +46,7 @@ pub(crate) fn shows_secrets(scope: &PathScope, found: Option<PathTargetKind>, pa
     if directory {
         return places::is_credential_directory(path, home);
     }
-    // What is gone through and not looked at may be a directory; one word alone is one most often.
+    // A recursive path of unknown kind may be a directory; a single plain word usually is one.
     let perhaps = scope.recursive && !matches!(found, Some(PathTargetKind::File | PathTargetKind::Other));
     match secret_names::named_path(path) {
         Some(SecretNameKind::Word) if perhaps => places::is_credential_place(path, home),
@@ -55,8 +55,8 @@ pub(crate) fn shows_secrets(scope: &PathScope, found: Option<PathTargetKind>, pa
     }
 }
 
-/// Whether a glob is aimed at secrets, by what it could match or by where it leads.
-pub(crate) fn glob_wants_credentials(glob: &str, home: &str) -> bool {
+/// Whether a glob is aimed at secrets, by the names that it can match or by its directory.
+pub(crate) fn glob_aims_at_credentials(glob: &str, home: &str) -> bool {
     let last = base(glob);
     secret_names::aims_at_secrets(glob)
         || places::is_credential_place(&clean(&format!("{}/x", parent(glob))), home)
@@ -71,7 +71,7 @@ pub(crate) fn glob_wants_credentials(glob: &str, home: &str) -> bool {
         })
 }
 
-/// How a glob stands to a place: it may name it or something in it, or only something above it.
+/// How a glob relates to a path: it may match the path or something below it, or only a directory above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GlobOverlap {
     No,
@@ -79,7 +79,7 @@ pub(crate) enum GlobOverlap {
     In,
 }
 
-pub(crate) fn glob_meets(glob: &str, place: &str) -> GlobOverlap {
+pub(crate) fn glob_overlap(glob: &str, place: &str) -> GlobOverlap {
     let mut parts: Vec<&str> = Vec::new();
     for part in glob.split('/').filter(|p| !p.is_empty() && *p != ".") {
         if part == ".." {
@@ -99,7 +99,7 @@ pub(crate) fn glob_meets(glob: &str, place: &str) -> GlobOverlap {
     if place.next().is_none() { GlobOverlap::In } else { GlobOverlap::Above }
 }
 
-/// A block device, or something that stands for one.
+/// Whether a path is a block device or a name for one.
 pub(crate) fn is_block_device(path: &str) -> bool {
     const KINDS: &[&str] = &[
         "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "loop", "dm-", "md", "mapper/", "disk/", "sr", "nbd", "ram", "zram",
@@ -117,17 +117,17 @@ pub(crate) fn is_block_device(path: &str) -> bool {
     })
 }
 
-/// Files of /dev that lose and hold nothing.
+/// Files of `/dev` that discard or display what is written to them.
 pub(crate) fn is_sink(path: &str) -> bool {
     matches!(path, "/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/fd/1" | "/dev/fd/2")
 }
 
-/// Files of /dev that anyone may read.
+/// Files of `/dev` that may be read without approval.
 pub(crate) fn is_source(path: &str) -> bool {
     matches!(path, "/dev/null" | "/dev/stdin" | "/dev/zero" | "/dev/urandom" | "/dev/random" | "/dev/fd/0")
 }
 
-/// Where the system keeps its own, and what every shell of a user reads when it starts.
+/// System directories, and files that a user's shells and tools read at start.
 pub(crate) fn is_system_place(path: &str, home: &str) -> bool {
     const SYSTEM: &[&str] = &[
         "/etc",
@@ -179,11 +179,11 @@ pub(crate) fn is_system_place(path: &str, home: &str) -> bool {
         })
 }
 
-/// How a glob stands to what is protected.
-pub(crate) fn glob_meets_protected(glob: &str, home: &str, places: &[String]) -> GlobOverlap {
+/// How a glob relates to the protected paths.
+pub(crate) fn protected_overlap(glob: &str, home: &str, places: &[String]) -> GlobOverlap {
     let mut meets = GlobOverlap::No;
     for place in places.iter().cloned().chain(own(home)) {
-        match glob_meets(glob, &place) {
+        match glob_overlap(glob, &place) {
             GlobOverlap::In => return GlobOverlap::In,
             GlobOverlap::Above => meets = GlobOverlap::Above,
             GlobOverlap::No => {}
@@ -191,7 +191,7 @@ pub(crate) fn glob_meets_protected(glob: &str, home: &str, places: &[String]) ->
     }
     let generic = OWN.iter().any(|o| {
         let at = glob.find("/home/").map(|_| format!("/home/{}/{o}", glob.split('/').nth(2).unwrap_or_default()));
-        at.is_some_and(|p| glob_meets(glob, &p) == GlobOverlap::In)
+        at.is_some_and(|p| glob_overlap(glob, &p) == GlobOverlap::In)
     });
     if generic { GlobOverlap::In } else { meets }
 }
@@ -201,16 +201,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ours_is_protected_in_every_home() {
+    fn own_files_are_protected_in_every_home() {
         for path in
             ["/home/x/.config/countersign/config.toml", "/h/.local/state/countersign", "/run/user/1000/countersign/a"]
         {
             assert!(is_protected(path, "/h", &[]), "{path}");
         }
-        assert!(is_protected("/srv/house/keys/a", "/h", &["/srv/house".to_owned()]));
+        assert!(is_protected("/srv/csn/keys/a", "/h", &["/srv/csn".to_owned()]));
         assert!(!is_protected("/h/.config/other", "/h", &[]) && !is_protected("/h/.config/countersigned", "/h", &[]));
-        assert_eq!(glob_meets_protected("/h/.config/*/config.toml", "/h", &[]), GlobOverlap::In);
-        assert_eq!(glob_meets_protected("/h/.conf*", "/h", &[]), GlobOverlap::Above);
-        assert_eq!(glob_meets_protected("/h/src/*", "/h", &[]), GlobOverlap::No);
+        assert_eq!(protected_overlap("/h/.config/*/config.toml", "/h", &[]), GlobOverlap::In);
+        assert_eq!(protected_overlap("/h/.conf*", "/h", &[]), GlobOverlap::Above);
+        assert_eq!(protected_overlap("/h/src/*", "/h", &[]), GlobOverlap::No);
     }
 }

@@ -1,7 +1,8 @@
-//! The sandbox of a plan that is let run: the narrowest that what was accepted needs.
+//! Chooses the sandbox of a plan that may run: the narrowest that the accepted risks need.
 //!
-//! A person, a grant or a rule accepts the risks of the commands that they see. A command that nobody saw gets no more than
-//! those risks need: the workspace for what writes, the network only where `network` was accepted, the paths that were named.
+//! A user, a grant or a rule accepts the risks of the commands that the plan shows. Commands that those start are not
+//! shown, and get no more than these risks need: the workspace for writing, the network only if `network` was
+//! accepted, and the named paths.
 
 use crate::{judge::JudgeContext, paths, rules::CheckedRules, tables};
 use countersign_model::{
@@ -9,13 +10,13 @@ use countersign_model::{
     PathScope, PathTargetKind, Plan, ReadOnlyProof, Risk, Sandbox, SandboxReason, places,
 };
 
-/// More paths than this are not named one by one.
+/// A sandbox names at most this many paths of each kind.
 const MAX_NAMED_PATHS: usize = 32;
 
-/// Everything that a sandbox is chosen by.
+/// The input for choosing a sandbox.
 pub(crate) struct SandboxCase<'a> {
     pub(crate) plan: &'a Plan,
-    /// The risks of each occurrence, with what the world adds to them.
+    /// The risks of each occurrence, including those that follow from the facts.
     pub(crate) risks: &'a [Vec<(Risk, &'static str)>],
     pub(crate) facts: &'a Facts,
     pub(crate) context: &'a JudgeContext<'a>,
@@ -24,18 +25,18 @@ pub(crate) struct SandboxCase<'a> {
 }
 
 impl SandboxCase<'_> {
-    /// What the plan gets if it is let run as it was asked about: by its risks, then by grants, rules and the operator.
-    pub(crate) fn accepted(&self, coverage: &[Coverage]) -> Sandbox {
+    /// The sandbox of the plan once it is accepted: by its risks, then by grants, rules and the operator.
+    pub(crate) fn accepted_sandbox(&self, coverage: &[Coverage]) -> Sandbox {
         let context = self.context;
         if self.risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged) {
-            // Other rights cannot be gained behind a shield: a person who allows this allows all of it.
+            // Other rights cannot be gained under `shield`, so an approved privileged plan runs without confinement.
             return Sandbox::plain(Confinement::None, Network::Open, SandboxReason::Accepted(Risk::Privileged));
         }
-        // The supervisor reads or writes the one file by itself: no process runs.
+        // A file tool runs no process: the shim itself reads or writes the one file.
         if context.tool.is_builtin() {
             return Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Writes);
         }
-        let mut sandbox = self.needed(coverage);
+        let mut sandbox = self.needed_sandbox(coverage);
         let granting = || {
             coverage.iter().filter_map(|c| match c {
                 Coverage::Grant { id, .. } => self.grants.get(*id),
@@ -55,11 +56,12 @@ impl SandboxCase<'_> {
         if by_rule().any(|c| c == Confinement::Shield) {
             widen(&mut sandbox, SandboxReason::Rule);
         }
-        match context.granted {
+        match context.granted_sandbox {
             GrantedSandbox::Shield => widen(&mut sandbox, SandboxReason::Operator),
             GrantedSandbox::Narrow | GrantedSandbox::Workspace => {}
         }
-        // A kernel that cannot confine: a person, a grant or a rule lets it run all the same, and is told so.
+        // On a kernel that cannot confine, an accepted plan still runs, and the sandbox gives the kernel as the
+        // reason.
         if !context.kernel.holds(sandbox.confinement) {
             sandbox = Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Kernel);
         } else if sandbox.confinement == Confinement::ReadOnly
@@ -69,7 +71,7 @@ impl SandboxCase<'_> {
             sandbox.confinement = Confinement::Workspace;
             sandbox.why = SandboxReason::Kernel;
         }
-        if context.granted == GrantedSandbox::Workspace && sandbox.confinement < Confinement::Workspace {
+        if context.granted_sandbox == GrantedSandbox::Workspace && sandbox.confinement < Confinement::Workspace {
             sandbox.confinement = Confinement::Workspace;
             sandbox.why = SandboxReason::Operator;
         }
@@ -81,10 +83,10 @@ impl SandboxCase<'_> {
         narrowest(by_rule().max().unwrap_or_default(), SandboxReason::Rule, &mut sandbox);
         let of_grants = granting().map(|g| g.confinement).max().unwrap_or_default();
         narrowest(of_grants, SandboxReason::Requested, &mut sandbox);
-        if context.network == Network::None || context.wanted_network == Some(Network::None) {
+        if context.network_limit == Network::None || context.requested_network == Some(Network::None) {
             sandbox.network = Network::None;
         }
-        // Behind a shield there is nothing that would hold it.
+        // `shield` does not restrict the network.
         if sandbox.confinement <= Confinement::Shield {
             sandbox.network = Network::Open;
         }
@@ -94,43 +96,44 @@ impl SandboxCase<'_> {
     /// The widest confinement that the operator lets a request ask for.
     pub(crate) fn operators_limit(&self) -> Confinement {
         let of_rules = (0..self.plan.occurrences.len()).map(|n| self.rule_confinement(n)).max().unwrap_or_default();
-        match self.context.granted {
+        match self.context.granted_sandbox {
             GrantedSandbox::Workspace => of_rules.max(Confinement::Workspace),
             GrantedSandbox::Narrow | GrantedSandbox::Shield => of_rules,
         }
     }
 
     fn rule_confinement(&self, n: usize) -> Confinement {
-        self.rules.confinement(&self.plan.occurrences[n], &self.risks[n], self.facts)
+        self.rules.required_confinement(&self.plan.occurrences[n], &self.risks[n], self.facts)
     }
 
-    /// What the risks of the plan need, and nothing else.
-    fn needed(&self, coverage: &[Coverage]) -> Sandbox {
+    /// The sandbox that the risks of the plan need, and nothing more.
+    fn needed_sandbox(&self, coverage: &[Coverage]) -> Sandbox {
         let mut need = SandboxNeed {
             case: self,
             sandbox: Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads),
-            asked: true,
+            user_asked: true,
         };
-        let login = self.login(coverage);
+        let login = self.may_log_in(coverage);
         for (n, occurrence) in self.plan.occurrences.iter().enumerate() {
             if matches!(coverage[n], Coverage::SideEffect | Coverage::Phrase(_)) || occurrence.remote {
                 continue;
             }
-            need.asked = matches!(coverage[n], Coverage::None { .. });
-            need.occurrence(n, occurrence, login);
+            need.user_asked = matches!(coverage[n], Coverage::None { .. });
+            need.add_occurrence(n, occurrence, login);
             need.sandbox.network = match &coverage[n] {
-                // What a grant or a rule accepts counts, also where the table does not know that the program needs it.
+                // A grant or rule that accepts the network opens it, even if the table does not list the program as
+                // needing it.
                 Coverage::Grant { id, .. }
                     if self.grants.get(*id).is_some_and(|g| accepts_network(g.risks.as_deref())) =>
                 {
                     Network::Open
                 }
-                Coverage::Rule(name) if accepts_network(self.rules.risks_of(name)) => Network::Open,
+                Coverage::Rule(name) if accepts_network(self.rules.accepted_risks(name)) => Network::Open,
                 _ => need.sandbox.network,
             };
         }
         if login && need.sandbox.confinement == Confinement::Workspace {
-            need.log_in();
+            need.add_logins();
         }
         let SandboxNeed { mut sandbox, .. } = need;
         let Sandbox { reads, writes, .. } = &mut sandbox;
@@ -139,15 +142,15 @@ impl SandboxCase<'_> {
             paths.sort_unstable();
             paths.dedup();
         }
-        // Whatever is beyond that is not given.
+        // Further paths are not opened.
         for paths in [&mut sandbox.reads, &mut sandbox.writes, &mut sandbox.keys] {
             paths.truncate(MAX_NAMED_PATHS);
         }
         sandbox
     }
 
-    /// Whether a known tool gets what it signs in with: only where nothing else but reading stands beside it.
-    fn login(&self, coverage: &[Coverage]) -> bool {
+    /// Whether a known tool gets its login: only if every other command of the plan only reads.
+    fn may_log_in(&self, coverage: &[Coverage]) -> bool {
         let mut acting = self
             .plan
             .occurrences
@@ -155,15 +158,16 @@ impl SandboxCase<'_> {
             .zip(coverage)
             .filter(|(o, c)| !matches!(c, Coverage::SideEffect | Coverage::Phrase(_)) && !o.remote);
         let Some((first, _)) = acting.clone().next() else { return false };
-        // Something opaque could be any program, and a program of the workspace can call itself anything.
-        let plain = |o: &Occurrence| o.opaque.is_none() && self.is_known(o);
-        acting.clone().any(|(o, _)| tables::login(o).is_some())
+        // An opaque command may run any program, and a program of the workspace may have any name.
+        let plain = |o: &Occurrence| o.opaque.is_none() && self.is_named_program(o);
+        acting.clone().any(|(o, _)| tables::find_login(o).is_some())
             && acting.all(|(o, _)| o.program == first.program && plain(o))
     }
 
-    /// The program is the one that its name says.
-    fn is_known(&self, occurrence: &Occurrence) -> bool {
-        !occurrence.verb.starts_with('/') && crate::grant::shadowed(occurrence, self.facts, self.context).is_none()
+    /// Whether the program is the one that its name suggests.
+    fn is_named_program(&self, occurrence: &Occurrence) -> bool {
+        !occurrence.verb.starts_with('/')
+            && crate::grant::shadowing_program(occurrence, self.facts, self.context).is_none()
     }
 }
 
@@ -171,18 +175,18 @@ fn accepts_network(risks: Option<&[Risk]>) -> bool {
     risks.is_some_and(|risks| risks.contains(&Risk::Network))
 }
 
-/// A sandbox that grows as occurrences need more.
+/// A sandbox that widens as occurrences need more.
 struct SandboxNeed<'a> {
     case: &'a SandboxCase<'a>,
     sandbox: Sandbox,
-    /// A person is asked about this occurrence, and sees what sandbox it would get. What a grant or a rule covers was not
-    /// shown: a path that it names does not open the sandbox.
-    asked: bool,
+    /// The user is asked about this occurrence and sees its sandbox. A grant or a rule did not show it, so a path
+    /// that the call names does not open the sandbox.
+    user_asked: bool,
 }
 
 impl SandboxNeed<'_> {
     fn widen(&mut self, level: Confinement, why: SandboxReason) {
-        if why == SandboxReason::Outside && !self.asked {
+        if why == SandboxReason::Outside && !self.user_asked {
             return;
         }
         if level < self.sandbox.confinement {
@@ -190,7 +194,7 @@ impl SandboxNeed<'_> {
         }
     }
 
-    fn occurrence(&mut self, n: usize, occurrence: &Occurrence, login: bool) {
+    fn add_occurrence(&mut self, n: usize, occurrence: &Occurrence, login: bool) {
         let reads = matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_))
             && occurrence.opaque.is_none()
             && !occurrence.scopes.iter().any(|s| s.write);
@@ -203,10 +207,10 @@ impl SandboxNeed<'_> {
                 Risk::Network => self.sandbox.network = Network::Open,
                 Risk::HostModifying if of_verb => self.widen(Confinement::Shield, SandboxReason::Accepted(*risk)),
                 Risk::FilesystemWide if !reads => self.widen(Confinement::Shield, SandboxReason::Accepted(*risk)),
-                Risk::Credential if of_verb && !(login && tables::login(occurrence).is_some()) => {
+                Risk::Credential if of_verb && !(login && tables::find_login(occurrence).is_some()) => {
                     self.widen(Confinement::Shield, SandboxReason::Accepted(*risk));
                 }
-                // It speaks with the daemon over its socket.
+                // `csn` connects to the daemon over a unix socket.
                 Risk::OfSelf => {
                     self.widen(Confinement::Workspace, SandboxReason::Writes);
                     self.sandbox.unix_sockets = true;
@@ -215,19 +219,19 @@ impl SandboxNeed<'_> {
             }
         }
         for scope in &occurrence.scopes {
-            self.scope(n, scope, reads);
+            self.add_scope(n, scope, reads);
         }
         if !reads && let Directory::Known(all) = &occurrence.directory {
             for directory in all {
-                let resolved = self.resolved(directory).to_owned();
+                let resolved = self.resolved_path(directory).to_owned();
                 if !self.in_roots(&resolved) {
-                    self.write_below(resolved);
+                    self.add_writable_directory(resolved);
                 }
             }
         }
     }
 
-    fn resolved<'p>(&'p self, path: &'p str) -> &'p str {
+    fn resolved_path<'p>(&'p self, path: &'p str) -> &'p str {
         let facts = self.case.facts;
         match facts.paths.get(path) {
             Some(found) => &found.resolved,
@@ -240,7 +244,7 @@ impl SandboxNeed<'_> {
         self.case.context.roots.iter().any(|root| paths::inside(path, &paths::clean(root)))
     }
 
-    fn scope(&mut self, n: usize, scope: &PathScope, reads: bool) {
+    fn add_scope(&mut self, n: usize, scope: &PathScope, reads: bool) {
         let found = self.case.facts.paths.get(&scope.walked);
         let kind = found.map(|f| f.kind);
         if paths::is_source(&scope.path)
@@ -249,9 +253,10 @@ impl SandboxNeed<'_> {
         {
             return;
         }
-        let resolved = match scope.pattern {
-            true => self.resolved(&scope.path).to_owned(),
-            false => found.map_or_else(|| scope.path.clone(), |f| f.resolved.clone()),
+        let resolved = if scope.pattern {
+            self.resolved_path(&scope.path).to_owned()
+        } else {
+            found.map_or_else(|| scope.path.clone(), |f| f.resolved.clone())
         };
         let home = self.case.context.home;
         let secret =
@@ -262,14 +267,16 @@ impl SandboxNeed<'_> {
         if self.in_roots(&resolved) {
             return;
         }
-        // A directory that a command works in, and not only reads: `git -C`, `make -C`, `npm --prefix`.
+        // Directories that a command works in, and does not only read: `git -C`, `make -C`, `npm --prefix`.
         let works_there = !reads && scope.kind == PathKind::Directory;
         match (scope.write, kind) {
-            (false, _) if works_there => self.write_below(resolved),
+            (false, _) if works_there => self.add_writable_directory(resolved),
             (false, _) if !secret => self.sandbox.reads.push(resolved),
             (false, _) => {}
-            (true, Some(PathTargetKind::Directory)) if scope.kind != PathKind::Entry => self.write_below(resolved),
-            (true, _) if self.can_be_written(paths::parent(&resolved)) => {
+            (true, Some(PathTargetKind::Directory)) if scope.kind != PathKind::Entry => {
+                self.add_writable_directory(resolved)
+            }
+            (true, _) if self.may_be_writable(paths::parent(&resolved)) => {
                 self.sandbox.writes.push(paths::parent(&resolved).to_owned());
             }
             (true, Some(PathTargetKind::File)) if scope.kind != PathKind::Entry => self.sandbox.writes.push(resolved),
@@ -281,16 +288,17 @@ impl SandboxNeed<'_> {
         }
     }
 
-    fn write_below(&mut self, directory: String) {
-        if self.can_be_written(&directory) {
+    fn add_writable_directory(&mut self, directory: String) {
+        if self.may_be_writable(&directory) {
             self.sandbox.writes.push(directory);
         } else {
             self.widen(Confinement::Shield, SandboxReason::Outside);
         }
     }
 
-    /// Whether a rule for all of a directory gives no more than what was named: a rule holds for everything below.
-    fn can_be_written(&self, directory: &str) -> bool {
+    /// Whether a directory may be opened for writing: a kernel rule opens everything below it, which must not be more
+    /// than what was named.
+    fn may_be_writable(&self, directory: &str) -> bool {
         let context = self.case.context;
         let temporary = ["/tmp", "/var/tmp"].iter().any(|t| paths::inside(directory, t));
         let deep = directory.split('/').filter(|c| !c.is_empty()).count() >= 2;
@@ -302,10 +310,10 @@ impl SandboxNeed<'_> {
             && !context.roots.iter().any(|root| root != directory && paths::inside(root, directory))
     }
 
-    /// What its tools sign in with: files of the home, and local sockets.
-    fn log_in(&mut self) {
+    /// Adds what the tools of the plan log in with: files of the home, and unix sockets.
+    fn add_logins(&mut self) {
         let case = self.case;
-        for login in case.plan.occurrences.iter().filter_map(tables::login) {
+        for login in case.plan.occurrences.iter().filter_map(tables::find_login) {
             for home in case.context.home.split(':').filter(|h| h.starts_with('/')) {
                 let at = |name: &&str| format!("{}/{name}", home.trim_end_matches('/'));
                 self.sandbox.keys.extend(login.reads.iter().map(at));

@@ -1,5 +1,5 @@
-//! The paths that an occurrence names: by the roles of its words where a grammar knows them, by their looks where
-//! none does.
+//! Collects the paths that an occurrence names: by the role of each word where a grammar knows it, otherwise by the
+//! shape of the word.
 
 use crate::{
     paths,
@@ -7,13 +7,13 @@ use crate::{
 };
 use countersign_model::{Directory, PathKind, PathScope, Word, WordValue};
 
-/// Collects the paths that an occurrence names.
+/// The paths that an occurrence names.
 pub(crate) struct PathCollector<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) home: &'a str,
     pub(crate) list: Vec<PathScope>,
     pub(crate) loose: bool,
-    /// An unknown word that leads to a secret, or a search for one.
+    /// The command searches for secrets by name, or a word that is not completely known leads to one.
     pub(crate) seeks_credentials: bool,
 }
 
@@ -22,56 +22,58 @@ impl<'a> PathCollector<'a> {
         Self { directory, home, list: Vec::new(), loose: false, seeks_credentials: false }
     }
 
-    /// The working directory itself.
-    pub(crate) fn here(&mut self, recursive: bool) {
+    /// Adds the working directory.
+    pub(crate) fn add_working_directory(&mut self, recursive: bool) {
         match self.directory {
             Directory::Known(all) => {
                 for directory in all {
-                    self.push(directory, directory, false, PathKind::Directory, false, recursive);
+                    self.add_scope(directory, directory, false, PathKind::Directory, false, recursive);
                 }
             }
             Directory::Unknown => self.loose = true,
         }
     }
 
-    /// A pattern of names whose files are searched or read.
-    pub(crate) fn seeks(&mut self, glob: &str) {
-        self.seeks_credentials |= paths::glob_wants_credentials(glob, self.home);
+    /// Notes a name pattern whose files are searched or read.
+    pub(crate) fn note_name_pattern(&mut self, glob: &str) {
+        self.seeks_credentials |= paths::glob_aims_at_credentials(glob, self.home);
     }
 
-    /// The value of an option that chooses files by their names, where it is known.
-    pub(crate) fn seeks_word(&mut self, word: &Word, misfit: &mut Option<String>) {
+    /// Notes the value of an option that selects files by name.
+    pub(crate) fn note_name_value(&mut self, word: &Word, misfit: &mut Option<String>) {
         match &word.value {
-            WordValue::One(text) => self.chooses(text),
-            WordValue::Any(texts) | WordValue::Pattern(texts) => texts.iter().for_each(|text| self.chooses(text)),
+            WordValue::One(text) => self.note_selection(text),
+            WordValue::Any(texts) | WordValue::Pattern(texts) => {
+                texts.iter().for_each(|text| self.note_selection(text))
+            }
             WordValue::Unknown => {
-                misfit.get_or_insert_with(|| "which files it reads is known only when it runs".to_owned());
+                misfit.get_or_insert_with(|| "the files it reads are known only at run time".to_owned());
             }
         }
     }
 
-    /// A regular expression of names whose files are searched or read.
-    pub(crate) fn seeks_regex(&mut self, word: &Word, misfit: &mut Option<String>) {
+    /// Notes a regular expression of names whose files are searched or read.
+    pub(crate) fn note_name_regex(&mut self, word: &Word, misfit: &mut Option<String>) {
         match word.texts() {
-            Some(texts) => texts.iter().for_each(|text| self.seeks(&glob_of_regex(text))),
+            Some(texts) => texts.iter().for_each(|text| self.note_name_pattern(&regex_to_glob(text))),
             None => {
-                misfit.get_or_insert_with(|| "which files it reads is known only when it runs".to_owned());
+                misfit.get_or_insert_with(|| "the files it reads are known only at run time".to_owned());
             }
         }
     }
 
-    /// `!x` leaves out, and what is left out is not read.
-    fn chooses(&mut self, text: &str) {
+    /// `!x` excludes files, and excluded files are not read.
+    fn note_selection(&mut self, text: &str) {
         if !text.starts_with('!') {
-            self.seeks(text);
+            self.note_name_pattern(text);
             // `--type-add name:glob`
             if let Some((_, glob)) = text.rsplit_once(':') {
-                self.seeks(glob);
+                self.note_name_pattern(glob);
             }
         }
     }
 
-    pub(crate) fn push(
+    pub(crate) fn add_scope(
         &mut self,
         path: &str,
         walked: &str,
@@ -86,8 +88,8 @@ impl<'a> PathCollector<'a> {
         }
     }
 
-    /// Notes a word by its role; whether it named a path.
-    pub(crate) fn value(
+    /// Adds a word by its role; returns whether the word names a path.
+    pub(crate) fn add_word(
         &mut self,
         word: &Word,
         role: OperandRole,
@@ -103,11 +105,11 @@ impl<'a> PathCollector<'a> {
             OperandRole::WriteDir => (PathKind::Directory, true),
             OperandRole::WritePath => (PathKind::Any, true),
             OperandRole::Entry => (PathKind::Entry, true),
-            OperandRole::GitArgument => return self.git_argument(word, false, PathKind::Any, recursive, misfit),
-            OperandRole::GitPath => return self.git_argument(word, true, PathKind::Any, recursive, misfit),
-            OperandRole::GitName => return self.git_argument(word, false, PathKind::Name, recursive, misfit),
+            OperandRole::GitArgument => return self.add_git_argument(word, false, PathKind::Any, recursive, misfit),
+            OperandRole::GitPath => return self.add_git_argument(word, true, PathKind::Any, recursive, misfit),
+            OperandRole::GitName => return self.add_git_argument(word, false, PathKind::Name, recursive, misfit),
             OperandRole::AssignmentOrFile => {
-                // What one program takes for an assignment and another for a file's name is a file's name.
+                // If one implementation takes the word for an assignment and another for a file, it counts as a file.
                 let assigns = |t: &str| {
                     t.split_once('=').is_some_and(|(n, value)| {
                         n.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -124,36 +126,43 @@ impl<'a> PathCollector<'a> {
                 return false;
             }
         };
-        self.path(word, kind, write, recursive, misfit)
+        self.add_path(word, kind, write, recursive, misfit)
     }
 
-    fn path(&mut self, word: &Word, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) -> bool {
+    fn add_path(
+        &mut self,
+        word: &Word,
+        kind: PathKind,
+        write: bool,
+        recursive: bool,
+        misfit: &mut Option<String>,
+    ) -> bool {
         match &word.value {
-            WordValue::One(text) => self.text(text, kind, write, recursive, misfit),
+            WordValue::One(text) => self.add_text(text, kind, write, recursive, misfit),
             WordValue::Any(texts) => {
                 let mut named = false;
                 for text in texts {
-                    named |= self.text(text, kind, write, recursive, misfit);
+                    named |= self.add_text(text, kind, write, recursive, misfit);
                 }
                 named
             }
             WordValue::Pattern(globs) => {
                 for glob in globs {
-                    self.glob(glob, kind, write, recursive, misfit);
+                    self.add_glob(glob, kind, write, recursive, misfit);
                 }
                 true
             }
             WordValue::Unknown => {
                 match &word.hint {
-                    // The other end is a command that was read on its own.
+                    // A process substitution: its command is an occurrence of its own.
                     Some(hint) if hint.starts_with("/dev/fd") => {}
                     hint => {
-                        // Where it probably leads: enough to refuse it, never to let it through.
+                        // The likely path is enough to refuse the command, never enough to allow it.
                         if let Some(hint) = hint.as_ref().filter(|h| h.starts_with('/')) {
-                            self.push(hint, hint, write, kind, false, recursive);
+                            self.add_scope(hint, hint, write, kind, false, recursive);
                         }
                         self.loose = true;
-                        misfit.get_or_insert_with(|| "a path that is known only when it runs".to_owned());
+                        misfit.get_or_insert_with(|| "a path is known only at run time".to_owned());
                     }
                 }
                 true
@@ -161,8 +170,15 @@ impl<'a> PathCollector<'a> {
         }
     }
 
-    fn text(&mut self, text: &str, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) -> bool {
-        // `-` is standard input or output, and nothing has no name.
+    fn add_text(
+        &mut self,
+        text: &str,
+        kind: PathKind,
+        write: bool,
+        recursive: bool,
+        misfit: &mut Option<String>,
+    ) -> bool {
+        // `-` is standard input or output; an empty word names nothing.
         if text.is_empty() || text == "-" {
             return false;
         }
@@ -170,14 +186,14 @@ impl<'a> PathCollector<'a> {
             return true;
         }
         if text.starts_with('/') {
-            self.push(text, text, write, kind, false, recursive);
+            self.add_scope(text, text, write, kind, false, recursive);
             return true;
         }
         match self.directory {
             Directory::Known(all) => {
                 for directory in all {
                     let path = paths::join(directory, text);
-                    self.push(&path, &path, write, kind, false, recursive);
+                    self.add_scope(&path, &path, write, kind, false, recursive);
                 }
             }
             Directory::Unknown => {
@@ -188,7 +204,7 @@ impl<'a> PathCollector<'a> {
         true
     }
 
-    fn glob(&mut self, glob: &str, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) {
+    fn add_glob(&mut self, glob: &str, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) {
         let directories: Vec<String> = match self.directory {
             _ if glob.starts_with('/') => vec![String::new()],
             Directory::Known(all) => all.clone(),
@@ -201,24 +217,24 @@ impl<'a> PathCollector<'a> {
         for directory in directories {
             let whole = if directory.is_empty() { glob.to_owned() } else { paths::join(&directory, glob) };
             let parts: Vec<&str> = whole.split('/').collect();
-            let fixed = parts.iter().take_while(|p| crate::shell::unescaped(p).is_some()).count();
-            // `*/../x`: behind a name that nobody knows, up is nowhere in particular.
+            let fixed = parts.iter().take_while(|p| crate::shell::unescape_glob(p).is_some()).count();
+            // `*/../x`: the parent of an unknown directory is unknown.
             let climbs = |p: &&str| *p == ".." || p.starts_with('.') && paths::matches(p, "..");
             if parts[fixed..].iter().any(climbs) {
                 self.loose = true;
-                misfit.get_or_insert_with(|| "a pattern that climbs".to_owned());
+                misfit.get_or_insert_with(|| "a pattern contains `..`".to_owned());
             }
             let fixed = fixed.min(parts.len() - 1);
-            let cover: Vec<String> = parts[..fixed].iter().filter_map(|p| crate::shell::unescaped(p)).collect();
+            let cover: Vec<String> = parts[..fixed].iter().filter_map(|p| crate::shell::unescape_glob(p)).collect();
             let cover = format!("{}/", cover.join("/"));
             let kind = if kind == PathKind::Name { kind } else { PathKind::Directory };
-            self.push(&cover, &whole, write, kind, true, recursive);
+            self.add_scope(&cover, &whole, write, kind, true, recursive);
         }
     }
 
-    /// git takes revisions and paths in the same place; behind `--` they are paths. `kind`: whether it shows what is in
-    /// them, or tells their names.
-    fn git_argument(
+    /// git takes revisions and paths in the same position; behind `--` only paths. `kind`: whether git shows the
+    /// content or only the names.
+    fn add_git_argument(
         &mut self,
         word: &Word,
         is_path: bool,
@@ -228,10 +244,10 @@ impl<'a> PathCollector<'a> {
     ) -> bool {
         let Some(texts) = word.texts() else {
             if matches!(word.value, WordValue::Pattern(_)) {
-                return self.path(word, kind, false, recursive, misfit);
+                return self.add_path(word, kind, false, recursive, misfit);
             }
             self.loose = true;
-            misfit.get_or_insert_with(|| "a word that is known only when it runs".to_owned());
+            misfit.get_or_insert_with(|| "an argument is known only at run time".to_owned());
             return false;
         };
         let mut named = false;
@@ -242,22 +258,22 @@ impl<'a> PathCollector<'a> {
                 || pathspec.starts_with("../")
                 || pathspec.contains("/../");
             if leaves {
-                named |= self.text(pathspec, kind, false, recursive, misfit);
+                named |= self.add_text(pathspec, kind, false, recursive, misfit);
             }
-            if kind == PathKind::Name || leaves_out(text) {
+            if kind == PathKind::Name || excludes_paths(text) {
                 continue;
             }
-            // `HEAD:.env` shows what is in it, and so does `-- .env`. A branch may be called like a secret, but not like a
-            // file that holds one.
+            // `HEAD:.env` and `-- .env` show the content of the file. A branch may have a secret-like name, but not
+            // the name of a file that holds secrets.
             let file = text.rsplit([':', ')']).next().unwrap_or(text);
             let at = paths::clean(&paths::join("/repository", file));
             let whole = is_path || text.contains(':');
             let wanted = if whole || file.contains(['*', '?', '[', '{']) {
                 paths::is_credential(&at, self.home)
-                    || paths::glob_wants_credentials(&at, self.home)
+                    || paths::glob_aims_at_credentials(&at, self.home)
                     || is_path && paths::covers_credentials(&at, self.home)
             } else {
-                // A range is two revisions.
+                // `a..b` is a range of two revisions.
                 text.split("..").any(|part| paths::looks_like_secret(&paths::join("/repository", part), self.home))
             };
             self.seeks_credentials |= wanted;
@@ -266,8 +282,8 @@ impl<'a> PathCollector<'a> {
     }
 }
 
-/// A glob that matches what a regular expression of names does, and perhaps more.
-fn glob_of_regex(regex: &str) -> String {
+/// Returns a glob that matches every name the regular expression matches, and possibly more.
+fn regex_to_glob(regex: &str) -> String {
     let mut glob = String::from(if regex.starts_with('^') { "" } else { "*" });
     let mut chars = regex.trim_start_matches('^').chars().peekable();
     while let Some(c) = chars.next() {
@@ -277,7 +293,7 @@ fn glob_of_regex(regex: &str) -> String {
             ')' => "}".to_owned(),
             '|' => ",".to_owned(),
             '$' | '^' => String::new(),
-            // In the older syntax these group, and the bare ones do not.
+            // In basic syntax the escaped forms group, and the plain ones are literal.
             '\\' => match chars.next() {
                 Some('(') => "{".to_owned(),
                 Some(')') => "}".to_owned(),
@@ -306,8 +322,8 @@ fn glob_of_regex(regex: &str) -> String {
     glob
 }
 
-/// Whether a pathspec says what not to look at.
-fn leaves_out(pathspec: &str) -> bool {
+/// Whether a pathspec excludes files.
+fn excludes_paths(pathspec: &str) -> bool {
     pathspec.starts_with(":!")
         || pathspec.starts_with(":^")
         || pathspec
@@ -316,20 +332,25 @@ fn leaves_out(pathspec: &str) -> bool {
             .is_some_and(|(magic, _)| magic.split(',').any(|m| m == "exclude"))
 }
 
-/// Paths by their looks, for programs whose words we do not know.
-pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&VerbRisks>, scopes: &mut PathCollector<'_>) {
+/// Adds words that look like paths, for programs without a grammar.
+pub(crate) fn collect_path_like_words(
+    words: &[Word],
+    from: usize,
+    effects: Option<&VerbRisks>,
+    scopes: &mut PathCollector<'_>,
+) {
     let mut misfit = None;
     let mut after_options = false;
     for word in words.iter().skip(from) {
         match &word.value {
-            // An address with a known start is no path and no option.
+            // A URL with a known start is neither a path nor an option.
             WordValue::Unknown if word.hint.as_deref().is_some_and(|h| h.contains("://")) => {}
             WordValue::Unknown => {
-                scopes.value(word, OperandRole::Path, false, &mut misfit);
+                scopes.add_word(word, OperandRole::Path, false, &mut misfit);
             }
             WordValue::Pattern(globs) => {
                 scopes.loose |= !after_options && globs.iter().any(|g| g.starts_with(['*', '?', '[', '-']));
-                scopes.value(word, OperandRole::Path, false, &mut misfit);
+                scopes.add_word(word, OperandRole::Path, false, &mut misfit);
             }
             WordValue::One(_) | WordValue::Any(_) => {
                 for text in word.texts().unwrap_or_default() {
@@ -349,33 +370,33 @@ pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&VerbRisks>, sc
                         },
                     };
                     let value = value.strip_prefix('@').unwrap_or(value);
-                    path_like(value, effects, scopes);
+                    add_path_like(value, effects, scopes);
                 }
             }
         }
     }
 }
 
-fn path_like(text: &str, effects: Option<&VerbRisks>, scopes: &mut PathCollector<'_>) {
+fn add_path_like(text: &str, effects: Option<&VerbRisks>, scopes: &mut PathCollector<'_>) {
     let container = effects.is_some_and(|e| e.verb.starts_with("docker") || e.verb.starts_with("podman"));
     if container && text.contains("=") && text.contains(',') {
-        // `type=bind,source=/x,target=/y`: only this side of it is ours.
+        // `type=bind,source=/x,target=/y`: only `source` is a path on this machine.
         for part in text.split(',') {
             if let Some(("source" | "src" | "dest" | "dst" | "type", value)) = part.split_once('=')
                 && !part.starts_with("dst=")
             {
-                path_like(value, effects, scopes);
+                add_path_like(value, effects, scopes);
             }
         }
         return;
     }
     if container && let Some((ours, _)) = text.split_once(':').filter(|(ours, _)| ours.starts_with(['/', '.', '~'])) {
-        return path_like(ours, effects, scopes);
+        return add_path_like(ours, effects, scopes);
     }
     let scheme = text.get(..5).map(str::to_ascii_lowercase);
     if let Some(file) = text.get(5..).filter(|_| scheme.as_deref() == Some("file:")).map(|f| f.trim_start_matches("//"))
     {
-        scopes.push(file, file, false, PathKind::Any, false, false);
+        scopes.add_scope(file, file, false, PathKind::Any, false, false);
         return;
     }
     let url = text
@@ -387,23 +408,23 @@ fn path_like(text: &str, effects: Option<&VerbRisks>, scopes: &mut PathCollector
     let mut misfit = None;
     if let Some(below) = text.strip_prefix('/') {
         let top = below.split('/').next().unwrap_or_default();
-        let route = effects.is_some_and(|e| e.routes) && !TOP.contains(&top);
+        let route = effects.is_some_and(|e| e.routes) && !TOP_LEVEL_DIRECTORIES.contains(&top);
         if !route {
-            scopes.text(text, PathKind::Any, false, false, &mut misfit);
+            scopes.add_text(text, PathKind::Any, false, false, &mut misfit);
         }
     } else if matches!(text, "." | "..")
         || ["./", "../", "~/"].iter().any(|start| text.starts_with(start))
         || text.contains("/../")
         || paths::looks_like_secret(text, scopes.home)
     {
-        scopes.text(text, PathKind::Any, false, false, &mut misfit);
+        scopes.add_text(text, PathKind::Any, false, false, &mut misfit);
     } else if effects.is_none_or(|e| !e.no_paths) && text.contains('/') {
-        scopes.text(text, PathKind::Perhaps, false, false, &mut misfit);
+        scopes.add_text(text, PathKind::Perhaps, false, false, &mut misfit);
     }
 }
 
-/// Directories that a system has at its top; what starts otherwise may be a route.
-const TOP: &[&str] = &[
+/// Usual top-level directories. An absolute path that starts with another name may be an API route.
+const TOP_LEVEL_DIRECTORIES: &[&str] = &[
     "",
     "bin",
     "boot",
@@ -436,8 +457,8 @@ const TOP: &[&str] = &[
     "src",
 ];
 
-/// For a phrase that does not fit: the options that are the reason may name files.
-pub(crate) fn options_with_paths(words: &[Word], scopes: &mut PathCollector<'_>) {
+/// For a command that does not fit its read-only phrase: the options that are the reason may name files.
+pub(crate) fn collect_option_paths(words: &[Word], scopes: &mut PathCollector<'_>) {
     let mut misfit = None;
     for (n, word) in words.iter().enumerate() {
         let Some(text) = word.text() else {
@@ -447,13 +468,13 @@ pub(crate) fn options_with_paths(words: &[Word], scopes: &mut PathCollector<'_>)
         if let Some((_, value)) = text.strip_prefix('-').and_then(|o| o.split_once('='))
             && (value.contains('/') || value.contains('.'))
         {
-            scopes.text(value, PathKind::Any, true, false, &mut misfit);
+            scopes.add_text(value, PathKind::Any, true, false, &mut misfit);
         } else if matches!(text, "-o" | "--output" | "-T" | "-f" | "--file" | "-O") {
             if let Some(value) = words.get(n + 1) {
-                scopes.value(value, OperandRole::WriteFile, false, &mut misfit);
+                scopes.add_word(value, OperandRole::WriteFile, false, &mut misfit);
             }
         } else if text.starts_with("-o") && text.len() > 2 {
-            scopes.text(&text[2..], PathKind::File, true, false, &mut misfit);
+            scopes.add_text(&text[2..], PathKind::File, true, false, &mut misfit);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Trials of the built programs: figures, proofs with other people's tools, proofs with the agents that people use.
-//! `cargo xtask` builds and starts this program; it is not part of the product.
+//! Trials of the built programs: benchmarks, checks with third-party tools, and checks with coding agents. `cargo
+//! xtask` builds and starts this program; it is not part of the product.
 
 mod agents;
 mod bench;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
-    let done = match args.next().as_deref() {
+    let result = match args.next().as_deref() {
         Some("outside") => outside::outside(args.next().as_deref()),
         Some("agents") => agents::agents(args.next().as_deref()),
         Some("bench-now") => bench::bench_now(args.next().as_deref()),
@@ -23,9 +23,9 @@ fn main() -> ExitCode {
             (Some(address), Some(socket)) => bench::proxy::proxy(&address, socket.into()),
             _ => Err("cargo xtask proxy 127.0.0.1:PORT SOCKET".to_owned()),
         },
-        _ => Err("this program is started by `cargo xtask`, which says what there is".to_owned()),
+        _ => Err("`cargo xtask` starts this program; run `cargo xtask` to see its commands".to_owned()),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("xtask: {e}");

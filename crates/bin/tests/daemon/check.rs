@@ -119,11 +119,11 @@ fn a_rule_whose_examples_fail_stops_the_start_and_names_its_line() {
     for (rules, part) in [
         (
             "[[rules]]\nname = \"x\"\nanswer = \"allow\"\nverb = \"make\"\nmatch = \"cargo build\"\n",
-            "config.toml:1: rule `x`: its example `cargo build` should match and does not",
+            "config.toml:1: rule `x`: its example `cargo build` should match, but does not",
         ),
         (
             "\n\n[[hard_deny]]\nname = \"y\"\nverb = \"curl\"\nmatch = \"curl x\"\nnot_match = \"curl -s y\"\n",
-            "config.toml:3: rule `y`: its example `curl -s y` should not match and does",
+            "config.toml:3: rule `y`: its example `curl -s y` should not match, but does",
         ),
         ("[[rules]]\nname = \"z\"\nanswer = \"ask\"\nmatch = \"ls\"\n", "would match everything"),
         ("[[rules]]\nname = \"z\"\nanswer = \"ask\"\nverb = \"ls\"\n", "no `match` example"),

@@ -122,17 +122,17 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     };
     let mut facts = Facts::none(&cwd);
     let limits = world::LookupLimits { below: None, path: std::env::var("PATH").ok() };
-    world::look_up_facts(&countersign_policy::needs(&plan), &limits, &mut facts);
+    world::look_up_facts(&countersign_policy::required_facts(&plan), &limits, &mut facts);
     let context = JudgeContext {
         profile: args.profile.map_or(settings.config.profile, Into::into),
         attended: !args.unattended,
         protected: settings.protected.clone(),
         read_all: settings.config.audience.personal.read == UnaskedReads::All,
         kernel: settings.config.confine.kernel(Kernel::FULL),
-        granted: settings.config.confine.granted,
-        wanted: args.confinement.map(Into::into),
-        wanted_network: args.network.map(Into::into),
-        network: settings.config.confine.network,
+        granted_sandbox: settings.config.confine.granted,
+        requested_confinement: args.confinement.map(Into::into),
+        requested_network: args.network.map(Into::into),
+        network_limit: settings.config.confine.network,
         ..JudgeContext::personal(&settings.home, roots)
     };
     let assessment = countersign_policy::judge(&plan, &facts, &context, &settings.rules, &grants);
@@ -191,10 +191,12 @@ fn check_question(question: &CheckQuestion, settings: &CheckSettings) -> Value {
     // Facts come only from below the named directories, so that the answers do not depend on this machine.
     let mut below = question.roots.clone();
     below.push(question.cwd.clone());
-    let needs = countersign_policy::needs(&plan);
+    let needs = countersign_policy::required_facts(&plan);
     world::look_up_facts(&needs, &world::LookupLimits { below: Some(below), path: None }, &mut facts);
     // A path that does not exist is judged by its text, unless a symbolic link leads to its place.
-    facts.paths.retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean(path));
+    facts
+        .paths
+        .retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean_path(path));
     let context = JudgeContext {
         profile: question.profile.unwrap_or(settings.config.profile),
         audience: parse_audience(question.audience.as_deref()),
@@ -310,7 +312,7 @@ fn print_assessment(
     palette: Palette,
 ) -> std::io::Result<()> {
     writeln!(out, "{}", colour_command(command, plan, assessment, palette))?;
-    if let Some(c) = countersign_policy::invisible(command) {
+    if let Some(c) = countersign_policy::find_invisible_char(command) {
         writeln!(
             out,
             "  it contains the invisible character U+{:04X}: {}",

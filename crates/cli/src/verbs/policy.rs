@@ -35,7 +35,7 @@ pub(crate) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
         }
         PolicyCommand::Explain { verb } => {
             let verb = verb.join(" ");
-            for line in countersign_policy::about(&verb) {
+            for line in countersign_policy::describe_verb(&verb) {
                 println!("{}", DisplaySafe::new(&line));
             }
             let rules = load_rules(&Config::load()?)?;

@@ -11,7 +11,7 @@ use countersign_model::{
     TaskRefusal, Text,
     api::{GrantBody, GrantPage, GrantQuery, GrantView},
 };
-use countersign_policy::{JudgeContext, can_be_granted, verb_alone};
+use countersign_policy::{JudgeContext, can_be_granted, parse_verb};
 use countersign_redact::text_by_shape;
 use countersign_store::{clock, world};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> Api
 
 fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
     let bad = |message: String| TaskRefusal::from(Refusal::new(RefusalCode::BadRequest, message));
-    let verb = verb_alone(&giving.verb)
+    let verb = parse_verb(&giving.verb)
         .map_err(|why| bad(format!("`{}` is not a verb: {why}", DisplaySafe::bounded(&giving.verb, 200))))?;
     let clean = |raw: &str| match text_by_shape(raw) {
         clean if clean.as_str() == raw => Ok(clean),
@@ -139,12 +139,12 @@ fn grantable_directory(ops: &Ops, run_as: &RunAs, directory: &str) -> ApiResult<
     }
     let resolved = match run_as.with_fs_ids(|| world::path_fact(directory))? {
         Some(fact) => fact.resolved,
-        None => countersign_policy::clean(directory),
+        None => countersign_policy::clean_path(directory),
     };
     let mut context = JudgeContext::personal(run_as.home(), Vec::new());
     let roster = Arc::clone(&ops.roster.borrow());
     let folders = roster.sessions().filter_map(|s| s.folder.as_ref());
-    context.folder = folders.map(Text::as_str).find(|f| resolved.starts_with(*f)).map(str::to_owned);
+    context.session_folder = folders.map(Text::as_str).find(|f| resolved.starts_with(*f)).map(str::to_owned);
     if !can_be_granted(&resolved, &context) {
         return Err(bad(
             "cannot be granted; name a project directory, not /, a directory directly below /, a home or the folder of a session",

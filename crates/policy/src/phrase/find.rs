@@ -1,4 +1,4 @@
-//! `find`: where it starts, and an expression of tests and the few actions that print.
+//! Matches `find`: its starting points, its tests, and the few actions that only print.
 
 use super::PhraseMatch;
 use crate::{
@@ -8,17 +8,17 @@ use crate::{
 };
 use countersign_model::{ReadOnlyProof, Word, WordValue};
 
-/// Words of an expression that stand alone.
+/// Words of an expression that take no value.
 #[rustfmt::skip]
-const BARE: &[&str] = &[
+const BARE_WORDS: &[&str] = &[
     "-print", "-print0", "-ls", "-prune", "-quit", "-true", "-false", "-empty", "-executable", "-readable",
     "-writable", "-nouser", "-nogroup", "-depth", "-d", "-mount", "-xdev", "-noleaf", "-daystart", "-follow", "-a",
     "-and", "-o", "-or", "-not", "!", "(", ")", ",", "-warn", "-nowarn", "-ignore_readdir_race", "-help", "--help",
     "-version", "--version",
 ];
-/// Tests with a value that is no file.
+/// Tests with a value that is not a file.
 #[rustfmt::skip]
-const TEXT: &[&str] = &[
+const VALUE_TESTS: &[&str] = &[
     "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex", "-lname", "-ilname",
     "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth",
     "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-used", "-fstype", "-printf", "-regextype",
@@ -26,7 +26,7 @@ const TEXT: &[&str] = &[
 ];
 /// Tests against a file.
 #[rustfmt::skip]
-const FILE: &[&str] = &[
+const FILE_TESTS: &[&str] = &[
     "-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac",
 ];
 /// Actions that write or run.
@@ -35,7 +35,7 @@ const ACTIONS: &[&str] = &[
     "-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from",
 ];
 
-/// Where `find` starts: the words before the first that starts its expression.
+/// The starting points of `find`: the words before its expression.
 pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
     let mut starts = Vec::new();
     for word in words {
@@ -59,9 +59,9 @@ pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
     starts
 }
 
-/// Whether the test at `at` keeps what it names from every action: `! -name x` where nothing else could turn that round,
-/// and `-name x -prune -o …` as an alternative of its own.
-pub(crate) fn find_leaves_out(words: &[Word], at: usize) -> bool {
+/// Whether the test at `at` excludes what it names from every action: `! -name x` if nothing else negates it, or
+/// `-name x -prune -o …` as an alternative of its own.
+pub(crate) fn find_excludes(words: &[Word], at: usize) -> bool {
     let text = |n: usize| words.get(n).and_then(Word::text);
     let before = |back: usize| at.checked_sub(back).and_then(text);
     let is_not = |t: Option<&str>| matches!(t, Some("!" | "-not"));
@@ -79,30 +79,31 @@ pub(crate) fn find_leaves_out(words: &[Word], at: usize) -> bool {
     open == closed && (first || is_or(before(1))) && text(at + 2) == Some("-prune") && is_or(text(at + 3))
 }
 
-/// The words of a `find`, as far as they have been told apart.
+/// The state of reading a `find` command line.
 struct FindExpression<'w> {
     words: &'w [Word],
-    /// The next word.
+    /// The index of the next word.
     at: usize,
-    /// The starting points are over.
-    begun: bool,
+    /// The starting points have ended.
+    expression_begun: bool,
     /// A starting point was named.
-    named: bool,
-    /// Something is run on what is found.
-    runs: bool,
+    start_named: bool,
+    /// An action runs a command on the files found.
+    runs_commands: bool,
     misfit: Option<String>,
 }
 
-/// Tells the words of a `find`, and notes every path among them.
-pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
+/// Matches the words of a `find`, and adds every path among them to `scopes`.
+pub(super) fn match_find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
-    let mut expression = FindExpression { words, at: 0, begun: false, named: false, runs, misfit: None };
+    let mut expression =
+        FindExpression { words, at: 0, expression_begun: false, start_named: false, runs_commands: runs, misfit: None };
     while let Some(word) = words.get(expression.at) {
         expression.at += 1;
-        expression.word(word, scopes);
+        expression.read_word(word, scopes);
     }
-    if !expression.named {
-        scopes.here(true);
+    if !expression.start_named {
+        scopes.add_working_directory(true);
     }
     let reading = match expression.misfit {
         Some(why) => ReadOnlyProof::Not(why),
@@ -112,68 +113,70 @@ pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCol
 }
 
 impl FindExpression<'_> {
-    /// One word, and those that belong to it.
-    fn word(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
+    /// Reads one word and its values.
+    fn read_word(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
         let Some(text) = word.text() else {
-            if self.begun || tables::may_be_option(word) {
+            if self.expression_begun || tables::may_be_option(word) {
                 scopes.loose = true;
-                self.misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
+                self.misfit.get_or_insert_with(|| "an argument may turn out to be an action".to_owned());
             }
-            return self.start(word, scopes);
+            return self.add_start(word, scopes);
         };
         match text {
-            "-H" | "-L" | "-P" if !self.begun => {}
-            "-O0" | "-O1" | "-O2" | "-O3" if !self.begun => {}
-            "-D" if !self.begun && self.words.get(self.at).is_some_and(|w| w.text().is_some()) => self.at += 1,
-            _ if !self.begun && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
-                self.start(word, scopes);
+            "-H" | "-L" | "-P" if !self.expression_begun => {}
+            "-O0" | "-O1" | "-O2" | "-O3" if !self.expression_begun => {}
+            "-D" if !self.expression_begun && self.words.get(self.at).is_some_and(|w| w.text().is_some()) => {
+                self.at += 1
             }
-            "-exec" | "-execdir" | "-ok" | "-okdir" => self.command(text),
+            _ if !self.expression_begun && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
+                self.add_start(word, scopes);
+            }
+            "-exec" | "-execdir" | "-ok" | "-okdir" => self.skip_command(text),
             "-delete" => {
-                self.begun = true;
-                self.misfit = Some("the action -delete".to_owned());
+                self.expression_begun = true;
+                self.misfit = Some("it uses the action -delete".to_owned());
             }
             "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
-                self.begun = true;
+                self.expression_begun = true;
                 if let Some(file) = self.words.get(self.at) {
-                    scopes.value(file, OperandRole::WriteFile, false, &mut self.misfit);
+                    scopes.add_word(file, OperandRole::WriteFile, false, &mut self.misfit);
                 }
                 self.at += 1 + usize::from(text == "-fprintf");
-                self.misfit.get_or_insert_with(|| format!("the action {text}"));
+                self.misfit.get_or_insert_with(|| format!("it uses the action {text}"));
             }
-            _ if BARE.contains(&text) => self.begun = true,
-            _ if TEXT.contains(&text) => self.test(text, scopes),
-            _ if FILE.contains(&text) => {
-                self.begun = true;
+            _ if BARE_WORDS.contains(&text) => self.expression_begun = true,
+            _ if VALUE_TESTS.contains(&text) => self.read_test(text, scopes),
+            _ if FILE_TESTS.contains(&text) => {
+                self.expression_begun = true;
                 if let Some(file) = self.words.get(self.at) {
-                    scopes.value(file, OperandRole::File, false, &mut self.misfit);
+                    scopes.add_word(file, OperandRole::File, false, &mut self.misfit);
                     if file.many {
-                        self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+                        self.misfit.get_or_insert_with(|| format!("the value of {text} is not known"));
                     }
                 }
                 self.at += 1;
             }
-            _ => drop(self.misfit.get_or_insert_with(|| format!("the word {text}"))),
+            _ => drop(self.misfit.get_or_insert_with(|| format!("its expression contains {text}"))),
         }
     }
 
-    /// A starting point. What it only looks for is told by its name.
-    fn start(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
-        let role = if self.runs { OperandRole::Dir } else { OperandRole::Name };
-        self.named |= scopes.value(word, role, true, &mut self.misfit);
+    /// Adds a starting point. Without a command to run, find shows only names.
+    fn add_start(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
+        let role = if self.runs_commands { OperandRole::Dir } else { OperandRole::Name };
+        self.start_named |= scopes.add_word(word, role, true, &mut self.misfit);
     }
 
-    /// `-exec …`: its command is an occurrence of its own, and passed over here.
-    fn command(&mut self, action: &str) {
-        self.begun = true;
+    /// Skips the command of `-exec …`, which is an occurrence of its own.
+    fn skip_command(&mut self, action: &str) {
+        self.expression_begun = true;
         let words = self.words;
         let end = (self.at..words.len()).find(|&m| {
             let t = words[m].text().unwrap_or_default();
             t == ";" || t == "+" && action.starts_with("-exec") && words[m - 1].text() == Some("{}")
         });
-        // busybox ends a command at any lone plus.
+        // busybox ends a command at any lone `+`.
         if (self.at..end.unwrap_or(words.len())).any(|m| words[m].text() == Some("+")) {
-            self.misfit.get_or_insert_with(|| format!("{action} has two ends"));
+            self.misfit.get_or_insert_with(|| format!("{action} may end in two places"));
         }
         if end.is_none() {
             self.misfit.get_or_insert_with(|| format!("{action} has no end"));
@@ -181,12 +184,13 @@ impl FindExpression<'_> {
         self.at = end.map_or(words.len(), |end| end + 1);
     }
 
-    /// A test with a value.
-    fn test(&mut self, text: &str, scopes: &mut PathCollector<'_>) {
-        self.begun = true;
-        // What a bare glob matches becomes words of the expression: only names that mean nothing there.
+    /// Reads a test with a value.
+    fn read_test(&mut self, text: &str, scopes: &mut PathCollector<'_>) {
+        self.expression_begun = true;
+        // The names that an unquoted glob matches become words of the expression, so none may be a word that `find`
+        // knows.
         let meant = |glob: &String| {
-            let mut all = BARE.iter().chain(TEXT).chain(FILE).chain(ACTIONS);
+            let mut all = BARE_WORDS.iter().chain(VALUE_TESTS).chain(FILE_TESTS).chain(ACTIONS);
             all.any(|word| paths::matches(glob, word))
         };
         let unknown = |w: &Word| match &w.value {
@@ -196,16 +200,16 @@ impl FindExpression<'_> {
         let value = self.words.get(self.at);
         if value.is_none_or(unknown) {
             scopes.loose = true;
-            self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+            self.misfit.get_or_insert_with(|| format!("the value of {text} is not known"));
         }
-        // To look for a name is not to read what it names; to run something on it is. What is left out is not.
-        let left_out = find_leaves_out(self.words, self.at - 1);
-        if let (true, false, Some(value)) = (self.runs, left_out, value) {
+        // Looking for a name does not read the file; running a command on it does. Excluded files are not read.
+        let left_out = find_excludes(self.words, self.at - 1);
+        if let (true, false, Some(value)) = (self.runs_commands, left_out, value) {
             match text {
                 "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename" => {
-                    scopes.seeks_word(value, &mut self.misfit);
+                    scopes.note_name_value(value, &mut self.misfit);
                 }
-                "-regex" | "-iregex" => scopes.seeks_regex(value, &mut self.misfit),
+                "-regex" | "-iregex" => scopes.note_name_regex(value, &mut self.misfit),
                 _ => {}
             }
         }

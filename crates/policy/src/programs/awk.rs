@@ -1,45 +1,45 @@
-//! awk programs: their tokens, and the few of them that reach outside.
+//! Analyses awk programs: their tokens, and the few that reach outside the program.
 //!
-//! `awk` is mawk, gawk, one-true-awk or busybox, and each ends tokens in its own way. What is told here is the union of
-//! what any of them would do; where they part, the program is not plain to read.
+//! `awk` may be mawk, gawk, one-true-awk or busybox, and each ends tokens differently. The result is the union of
+//! what any of them would do; where they disagree, the program counts as unclear.
 
 use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
-const UNCLEAR: FileUse = FileUse::Runs("an awk program that is not plain to read");
-const CHANGES_INPUT: &str = "an awk program that changes what it reads";
-const TRANSLATES: &str = "an awk program that reads message catalogs";
+const UNCLEAR: FileUse = FileUse::Runs("the awk program cannot be analysed");
+const CHANGES_INPUT: &str = "the awk program changes what it reads";
+const TRANSLATES: &str = "the awk program reads message catalogs";
 
-/// Words that reach outside, and how. Every other word only computes.
+/// Words that reach outside the program, and how. Every other word only computes.
 const REACHING: &[(&str, FileUse)] = &[
     ("system", FileUse::Runs("awk's system() runs a command")),
     ("extension", FileUse::Runs("awk's extension() loads a library")),
-    ("ENVIRON", FileUse::Touches("awk's ENVIRON holds the environment")),
+    ("ENVIRON", FileUse::Touches("awk's ENVIRON shows the environment")),
     ("ARGV", FileUse::Touches(CHANGES_INPUT)),
     ("ARGC", FileUse::Touches(CHANGES_INPUT)),
     ("SYMTAB", FileUse::Touches(CHANGES_INPUT)),
     ("FUNCTAB", FileUse::Touches(CHANGES_INPUT)),
-    ("PROCINFO", FileUse::Touches("awk's PROCINFO tells of the process and changes how it reads")),
+    ("PROCINFO", FileUse::Touches("awk's PROCINFO shows process details and changes how awk reads")),
     ("TEXTDOMAIN", FileUse::Touches(TRANSLATES)),
     ("bindtextdomain", FileUse::Touches(TRANSLATES)),
     ("dcgettext", FileUse::Touches(TRANSLATES)),
     ("dcngettext", FileUse::Touches(TRANSLATES)),
 ];
 
-/// What the last token was: whether a slash divides or opens a regular expression.
+/// The kind of the last token: it decides whether a slash divides or opens a regular expression.
 #[derive(PartialEq, Clone, Copy)]
 enum LastToken {
     Operand,
     Other,
-    /// Grammar would have to say, or the awks differ.
+    /// Only the grammar could tell, or the implementations differ.
     Unclear,
 }
 
 pub(crate) fn awk(program: &str) -> ProgramEffects {
-    let mut read = AwkLexer::new(program).read();
-    // A joined line separates two words in every awk that was tried; one that joins them would run this.
+    let mut read = AwkLexer::new(program).analyse();
+    // A continued line separates two words in every awk tested. An awk that joined them would run this text.
     if program.contains("\\\n") {
-        let joined = AwkLexer::new(&program.replace("\\\n", "")).read();
-        read.does = read.does.and(joined.does);
+        let joined = AwkLexer::new(&program.replace("\\\n", "")).analyse();
+        read.file_use = read.file_use.worse_of(joined.file_use);
         read.files.extend(joined.files);
     }
     read
@@ -51,11 +51,11 @@ struct AwkLexer {
     last: LastToken,
     /// Open parentheses and brackets.
     groups: Vec<char>,
-    /// Inside `print …`, and how many parentheses were open there: outside of further ones, `>` is a redirection.
+    /// Set inside `print …`: the number of parentheses open there. At that depth, `>` is a redirection.
     printing: Option<usize>,
     getline: bool,
-    /// Where a `<` stands that may name a file for `getline`.
-    less: Vec<usize>,
+    /// Positions of `<` that may name a file for `getline`.
+    less_than_at: Vec<usize>,
     program: ProgramEffects,
 }
 
@@ -68,74 +68,74 @@ impl AwkLexer {
             groups: Vec::new(),
             printing: None,
             getline: false,
-            less: Vec::new(),
+            less_than_at: Vec::new(),
             program: FileUse::Reads.into(),
         }
     }
 
-    fn read(mut self) -> ProgramEffects {
-        // Some awks take a carriage return for a blank or for part of a line's end, others for neither.
-        let lexed = if self.s.contains(&'\r') { Err(UNCLEAR) } else { self.tokens() };
-        if let Err(does) = lexed {
-            self.note(does);
+    fn analyse(mut self) -> ProgramEffects {
+        // Some implementations treat a carriage return as a blank or as part of a line end, others as neither.
+        let lexed = if self.s.contains(&'\r') { Err(UNCLEAR) } else { self.scan_tokens() };
+        if let Err(file_use) = lexed {
+            self.note_use(file_use);
         }
         if self.getline {
-            for at in std::mem::take(&mut self.less) {
-                let file = self.literal(at + 1);
-                self.touch(file, false, "awk's getline reads another file");
+            for at in std::mem::take(&mut self.less_than_at) {
+                let file = self.literal_string(at + 1);
+                self.note_file(file, false, "awk's getline reads another file");
             }
         }
         self.program
     }
 
-    fn note(&mut self, does: FileUse) {
-        self.program.does = std::mem::replace(&mut self.program.does, FileUse::Reads).and(does);
+    fn note_use(&mut self, file_use: FileUse) {
+        self.program.file_use = std::mem::replace(&mut self.program.file_use, FileUse::Reads).worse_of(file_use);
     }
 
-    fn touch(&mut self, file: Option<String>, write: bool, why: &'static str) {
+    fn note_file(&mut self, file: Option<String>, write: bool, why: &'static str) {
         self.program.files.push(NamedFile { file, write });
-        self.note(FileUse::Touches(why));
+        self.note_use(FileUse::Touches(why));
     }
 
-    fn at(&self, offset: usize) -> Option<char> {
+    fn peek_at(&self, offset: usize) -> Option<char> {
         self.s.get(self.n + offset).copied()
     }
 
-    /// Reads every token; an error is what the program does at worst, and then nothing behind it was read.
-    fn tokens(&mut self) -> Result<(), FileUse> {
-        while let Some(c) = self.at(0) {
+    /// Scans every token. An error is the worst that the program may do; the rest is then not scanned.
+    fn scan_tokens(&mut self) -> Result<(), FileUse> {
+        while let Some(c) = self.peek_at(0) {
             match c {
                 ' ' | '\t' => self.n += 1,
-                '\\' if self.at(1) == Some('\n') => self.n += 2,
-                '#' => self.comment()?,
-                '\n' => self.newline(),
+                '\\' if self.peek_at(1) == Some('\n') => self.n += 2,
+                '#' => self.skip_comment()?,
+                '\n' => self.scan_newline(),
                 '"' => {
                     self.n = string_end(&self.s, self.n).ok_or(UNCLEAR)?;
                     self.last = LastToken::Operand;
                 }
-                '/' if self.last == LastToken::Unclear => return self.rest_is_harmless(),
+                '/' if self.last == LastToken::Unclear => return self.check_ambiguous_rest(),
                 '/' if self.last == LastToken::Other => {
                     self.n = regex_end(&self.s, self.n).ok_or(UNCLEAR)?;
                     self.last = LastToken::Operand;
                 }
-                c if c.is_ascii_alphabetic() || c == '_' => self.word()?,
-                c if c.is_ascii_digit() || c == '.' => self.number()?,
-                _ => self.sign(c)?,
+                c if c.is_ascii_alphabetic() || c == '_' => self.scan_word()?,
+                c if c.is_ascii_digit() || c == '.' => self.scan_number()?,
+                _ => self.scan_sign(c)?,
             }
         }
         Ok(())
     }
 
-    fn comment(&mut self) -> Result<(), FileUse> {
-        while !matches!(self.at(0), None | Some('\n')) {
+    fn skip_comment(&mut self) -> Result<(), FileUse> {
+        while !matches!(self.peek_at(0), None | Some('\n')) {
             self.n += 1;
         }
         if self.s[self.n - 1] == '\\' { Err(UNCLEAR) } else { Ok(()) }
     }
 
-    /// A line's end closes a statement behind an operand, and never behind what wants another one; gawk goes on behind
-    /// `?` and `:` too, and busybox inside of parentheses.
-    fn newline(&mut self) {
+    /// A newline ends a statement behind an operand, and never where another operand must follow. gawk also continues
+    /// behind `?` and `:`, and busybox inside parentheses.
+    fn scan_newline(&mut self) {
         self.n += 1;
         if self.last == LastToken::Other {
             return;
@@ -148,18 +148,18 @@ impl AwkLexer {
         }
     }
 
-    fn word(&mut self) -> Result<(), FileUse> {
+    fn scan_word(&mut self) -> Result<(), FileUse> {
         let start = self.n;
-        while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
+        while self.peek_at(0).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
             self.n += 1;
         }
         let word: String = self.s[start..self.n].iter().collect();
-        if let Some((_, does)) = REACHING.iter().find(|(w, _)| *w == word) {
-            match does {
-                FileUse::Runs(_) => return Err(does.clone()),
-                _ if word == "PROCINFO" && self.sorts() => {}
-                FileUse::Touches(CHANGES_INPUT) => self.touch(None, false, CHANGES_INPUT),
-                _ => self.note(does.clone()),
+        if let Some((_, file_use)) = REACHING.iter().find(|(w, _)| *w == word) {
+            match file_use {
+                FileUse::Runs(_) => return Err(file_use.clone()),
+                _ if word == "PROCINFO" && self.is_sort_order() => {}
+                FileUse::Touches(CHANGES_INPUT) => self.note_file(None, false, CHANGES_INPUT),
+                _ => self.note_use(file_use.clone()),
             }
         }
         self.last = match word.as_str() {
@@ -168,11 +168,11 @@ impl AwkLexer {
                 LastToken::Unclear
             }
             "print" | "printf" => {
-                self.printing = Some(self.parentheses());
+                self.printing = Some(self.open_parentheses());
                 LastToken::Other
             }
             "return" => LastToken::Other,
-            // Keywords, of one awk at least; and the function that needs no parentheses.
+            // Keywords of at least one awk, and the function that needs no parentheses.
             "BEGIN" | "END" | "BEGINFILE" | "ENDFILE" | "if" | "else" | "while" | "for" | "do" | "in" | "next"
             | "nextfile" | "exit" | "delete" | "function" | "func" | "break" | "continue" | "switch" | "case"
             | "default" | "length" => LastToken::Unclear,
@@ -181,16 +181,17 @@ impl AwkLexer {
         Ok(())
     }
 
-    /// `PROCINFO["sorted_in"]`: the order in which a loop goes through an array.
-    fn sorts(&self) -> bool {
+    /// `PROCINFO["sorted_in"]` only sets the order in which a loop visits an array.
+    fn is_sort_order(&self) -> bool {
         let rest: String = self.s[self.n..].iter().take(14).collect();
         rest.starts_with("[\"sorted_in\"]")
     }
 
-    /// Where a number ends is each awk's own: `1e5x`, `0x1x`, `1.x`. Any word may begin inside of what looks like one.
-    fn number(&mut self) -> Result<(), FileUse> {
+    /// Implementations end a number differently: `1e5x`, `0x1x`, `1.x`. Any word may start inside of what looks like
+    /// a number.
+    fn scan_number(&mut self) -> Result<(), FileUse> {
         let start = self.n;
-        while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')) {
+        while self.peek_at(0).is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')) {
             self.n += 1;
         }
         let digits = &self.s[start..self.n];
@@ -206,22 +207,22 @@ impl AwkLexer {
         Ok(())
     }
 
-    fn sign(&mut self, c: char) -> Result<(), FileUse> {
-        let next = self.at(1);
+    fn scan_sign(&mut self, c: char) -> Result<(), FileUse> {
+        let next = self.peek_at(1);
         self.n += 1;
         self.last = match c {
-            '@' => return Err(FileUse::Runs("awk's @ loads or calls by name")),
+            '@' => return Err(FileUse::Runs("awk's @ loads a file or calls a function by name")),
             '|' if next == Some('|') => {
                 self.n += 1;
                 LastToken::Other
             }
-            '|' => return Err(FileUse::Runs("an awk program that pipes to or from a command")),
-            '>' if self.printing.is_some_and(|depth| self.parentheses() <= depth) => {
-                self.redirect();
+            '|' => return Err(FileUse::Runs("the awk program pipes to or from a command")),
+            '>' if self.printing.is_some_and(|depth| self.open_parentheses() <= depth) => {
+                self.note_redirect();
                 LastToken::Other
             }
             '<' if next != Some('=') => {
-                self.less.push(self.n - 1);
+                self.less_than_at.push(self.n - 1);
                 LastToken::Other
             }
             '(' | '[' => {
@@ -243,7 +244,7 @@ impl AwkLexer {
             }
             '+' | '-' if next == Some(c) => {
                 self.n += 1;
-                // It belongs to the operand before it or to the one behind it.
+                // It may belong to the operand before or behind it.
                 LastToken::Unclear
             }
             '+' | '-' | '*' | '/' | '%' | '^' | '!' | '<' | '>' | '=' | '~' | '?' | ':' | '&' | ',' | '$' => {
@@ -254,24 +255,24 @@ impl AwkLexer {
         Ok(())
     }
 
-    /// How deep in parentheses. mawk does not count brackets.
-    fn parentheses(&self) -> usize {
+    /// The number of open parentheses. mawk does not count brackets.
+    fn open_parentheses(&self) -> usize {
         self.groups.iter().filter(|c| **c == '(').count()
     }
 
-    /// Behind the `>` of a `print`.
-    fn redirect(&mut self) {
-        if self.at(0) == Some('>') {
+    /// Notes the target of a `>` behind `print`.
+    fn note_redirect(&mut self) {
+        if self.peek_at(0) == Some('>') {
             self.n += 1;
         }
-        let file = self.literal(self.n);
+        let file = self.literal_string(self.n);
         if !matches!(file.as_deref(), Some("/dev/stderr" | "/dev/stdout")) {
-            self.touch(file, true, "an awk program that writes a file");
+            self.note_file(file, true, "the awk program writes a file");
         }
     }
 
-    /// The string that starts here, when nothing is added to it.
-    fn literal(&self, at: usize) -> Option<String> {
+    /// The string that starts here, if nothing is concatenated to it.
+    fn literal_string(&self, at: usize) -> Option<String> {
         let blank = |c: &&char| matches!(c, ' ' | '\t');
         let start = at + self.s[at..].iter().take_while(blank).count();
         let end = string_end(&self.s, start)?;
@@ -280,8 +281,8 @@ impl AwkLexer {
         (!text.contains('\\') && matches!(next, None | Some(';' | '}' | ')' | '\n' | '>'))).then_some(text)
     }
 
-    /// Behind a slash whose meaning only the grammar knows: nothing that would matter either way may follow.
-    fn rest_is_harmless(&self) -> Result<(), FileUse> {
+    /// Behind a slash that only the grammar could classify, the rest must be harmless under either reading.
+    fn check_ambiguous_rest(&self) -> Result<(), FileUse> {
         let text: String = self.s[self.n..].iter().collect();
         let signs = text.contains(['|', '>', '@']) || self.getline && text.contains('<');
         if signs || names_risk(&text) { Err(UNCLEAR) } else { Ok(()) }
@@ -292,7 +293,8 @@ fn names_risk(text: &str) -> bool {
     text.contains("getline") || REACHING.iter().any(|(word, _)| text.contains(word))
 }
 
-/// Behind the string that starts at `at`, if one does. A line's end inside of it is one more thing that awks differ in.
+/// The position behind the string that starts at `at`, if one does. Implementations differ in how they treat a
+/// newline inside.
 fn string_end(s: &[char], at: usize) -> Option<usize> {
     if s.get(at) != Some(&'"') {
         return None;
@@ -300,8 +302,8 @@ fn string_end(s: &[char], at: usize) -> Option<usize> {
     delimited_end(s, at + 1, '"', BracketSyntax::PLAIN)
 }
 
-/// Behind the regular expression that starts at `at`. Inside brackets a slash need not be escaped, say some awks and
-/// not others, and they differ in what a bracket is: only where all agree is it plain.
+/// The position behind the regular expression that starts at `at`. Some implementations need no escape for a slash
+/// inside brackets, and they differ in what a bracket is; only a position on which all agree counts.
 fn regex_end(s: &[char], at: usize) -> Option<usize> {
     let end = delimited_end(s, at + 1, '/', BracketSyntax::PLAIN)?;
     BracketSyntax::READINGS.iter().all(|b| delimited_end(s, at + 1, '/', *b) == Some(end)).then_some(end)
@@ -312,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_that_only_print_are_told_from_those_that_do_not() {
+    fn only_programs_that_print_count_as_reading() {
         for program in [
             "{print $1}",
             "NR==FNR{a[$1];next} $1 in a",
@@ -338,7 +340,7 @@ mod tests {
             "# system(1)\n{print}",
             "{ while ((getline line) > 0) n++ }",
         ] {
-            assert_eq!(awk(program).does, FileUse::Reads, "{program}");
+            assert_eq!(awk(program).file_use, FileUse::Reads, "{program}");
         }
         for program in [
             "{print > \"out\"}",
@@ -352,7 +354,7 @@ mod tests {
             "BEGIN{getline $(0) < \"/etc/passwd\"}",
             "BEGIN{ARGV[1]=\"/etc/passwd\"}",
         ] {
-            assert!(matches!(awk(program).does, FileUse::Touches(_)), "{program}");
+            assert!(matches!(awk(program).file_use, FileUse::Touches(_)), "{program}");
         }
         for program in [
             "BEGIN{system(\"id\")}",
@@ -367,7 +369,7 @@ mod tests {
             "{print \"x",
             "BEGIN{ if (1) /\"/; system(\"id\") #\"/ }",
         ] {
-            assert!(matches!(awk(program).does, FileUse::Runs(_)), "{program}");
+            assert!(matches!(awk(program).file_use, FileUse::Runs(_)), "{program}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! jq and yq programs: they compute; only a few words reach outside.
+//! Analyses jq and yq programs, which compute; only a few words reach outside the program.
 
 use super::FileUse;
 
-/// Words of a filter outside of its strings; string interpolation counts as outside.
-fn words(filter: &str) -> Option<Vec<String>> {
+/// The words of a filter outside its strings; string interpolation counts as outside.
+fn filter_words(filter: &str) -> Option<Vec<String>> {
     let s: Vec<char> = filter.chars().collect();
     let (mut n, mut out) = (0, Vec::new());
-    // Open interpolations: how many parentheses are open in each.
+    // Open interpolations, and the number of parentheses open in each.
     let mut inside: Vec<usize> = Vec::new();
     let mut string = false;
     while n < s.len() {
@@ -35,7 +35,7 @@ fn words(filter: &str) -> Option<Vec<String>> {
                 while n < s.len() && s[n] != '\n' {
                     n += 1;
                 }
-                // Newer versions join lines here.
+                // Newer versions continue a comment on the next line.
                 if matches!(s[n - 1], '\\' | '\r') {
                     return None;
                 }
@@ -75,11 +75,11 @@ fn words(filter: &str) -> Option<Vec<String>> {
     (!string && inside.is_empty()).then_some(out)
 }
 
-fn reaches(filter: &str, outside: &[&str], why: &'static str) -> FileUse {
-    match words(filter) {
+fn classify_filter(filter: &str, outside: &[&str], why: &'static str) -> FileUse {
+    match filter_words(filter) {
         Some(words) if !words.iter().any(|w| outside.contains(&w.as_str()) || w == "ENV") => FileUse::Reads,
         Some(_) => FileUse::Touches(why),
-        None => FileUse::Touches("a filter that is not plain to read"),
+        None => FileUse::Touches("the filter cannot be analysed"),
     }
 }
 
@@ -95,13 +95,13 @@ pub(crate) fn jq(filter: &str) -> FileUse {
         "$__prog_args",
         "__prog_args",
     ];
-    reaches(filter, &outside, "a jq filter that reads the environment or other files")
+    classify_filter(filter, &outside, "the jq filter reads the environment or other files")
 }
 
 pub(crate) fn yq(filter: &str) -> FileUse {
-    // Loading has many names.
-    if words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
-        return FileUse::Touches("a yq expression that reads other files");
+    // yq has many functions that load files.
+    if filter_words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
+        return FileUse::Touches("the yq expression reads other files");
     }
     let outside = [
         "env",
@@ -120,7 +120,7 @@ pub(crate) fn yq(filter: &str) -> FileUse {
         "exec",
         "split_doc",
     ];
-    reaches(filter, &outside, "a yq expression that reads the environment or other files")
+    classify_filter(filter, &outside, "the yq expression reads the environment or other files")
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_that_only_compute_are_told_from_those_that_reach_out() {
+    fn only_filters_that_compute_count_as_reading() {
         for filter in [
             ".scripts",
             ".a / .b",
@@ -142,7 +142,7 @@ mod tests {
             "@sh \"x \\(.y)\"",
             ".a[\"env\"]",
         ] {
-            // `{env: …}` is a key, but a bare word like any other: asked about rather than guessed.
+            // `{env: …}` is a key, but the scanner cannot tell it from the function, so it asks.
             if filter.contains("env:") {
                 continue;
             }

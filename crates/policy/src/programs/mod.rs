@@ -1,4 +1,4 @@
-//! Programs that are programmed in their own words: what such a program can do, told by parsing it.
+//! Programs in other languages among the words of a command (awk, sed, jq, yq): parses them to find what they can do.
 
 mod awk;
 mod jq;
@@ -8,10 +8,10 @@ pub(crate) use awk::awk;
 pub(crate) use jq::{jq, yq};
 pub(crate) use sed::sed;
 
-/// What a program text does, and the files that it names; none is one that it makes up as it goes.
+/// What a program does, and the files that it names. A file of None has a computed name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProgramEffects {
-    pub(crate) does: FileUse,
+    pub(crate) file_use: FileUse,
     pub(crate) files: Vec<NamedFile>,
 }
 
@@ -22,16 +22,16 @@ pub(crate) struct NamedFile {
 }
 
 impl From<FileUse> for ProgramEffects {
-    fn from(does: FileUse) -> Self {
-        Self { does, files: Vec::new() }
+    fn from(file_use: FileUse) -> Self {
+        Self { file_use, files: Vec::new() }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FileUse {
-    /// Nothing but read what it is given and print.
+    /// Reads only its input, and prints.
     Reads,
-    /// Writes files, or reads others.
+    /// Writes files, or reads other files.
     Touches(&'static str),
     /// Runs commands.
     Runs(&'static str),
@@ -39,7 +39,7 @@ pub(crate) enum FileUse {
 
 impl FileUse {
     /// The worse of two.
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn worse_of(self, other: Self) -> Self {
         match (&self, &other) {
             (Self::Runs(_), _) | (_, Self::Reads) => self,
             (_, Self::Runs(_)) | (Self::Reads, _) => other,
@@ -48,24 +48,24 @@ impl FileUse {
     }
 }
 
-/// How a program finds the end of a regular expression: what a bracket in it hides, and what a bracket is.
+/// How a program finds the end of a regular expression: whether brackets hide the delimiter, and what a bracket is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BracketSyntax {
-    /// A delimiter between brackets is an ordinary character.
+    /// A delimiter inside brackets is an ordinary character.
     hide: bool,
-    /// Between brackets, too, a backslash escapes.
+    /// A backslash escapes inside brackets too.
     escapes: bool,
     /// `[[:alpha:]]`, `[[.x.]]` and `[[=x=]]` nest.
     classes: bool,
-    /// A `]` in first place is itself.
+    /// A leading `]` is literal.
     leading: bool,
 }
 
 impl BracketSyntax {
-    /// A string, or a regular expression to a program that knows no brackets there.
+    /// For a string, or for a program without bracket syntax in regular expressions.
     pub(crate) const PLAIN: Self = Self { hide: false, escapes: true, classes: false, leading: false };
 
-    /// Every way that a program with brackets may read them.
+    /// Every way in which a program with bracket syntax may read brackets.
     pub(crate) const READINGS: [Self; 8] = {
         let mut all = [Self { hide: true, ..Self::PLAIN }; 8];
         let mut n = 0;
@@ -79,8 +79,8 @@ impl BracketSyntax {
     };
 }
 
-/// Behind the unescaped delimiter that ends what starts at `at`; none when a line's end or the text's comes first, or
-/// when a character of several bytes stands before a backslash, which some locales take for its second byte.
+/// The position behind the unescaped delimiter that ends the text at `at`. None if a newline or the end comes first,
+/// or if a multi-byte character precedes a backslash, which some locales take for its second byte.
 pub(crate) fn delimited_end(s: &[char], at: usize, delimiter: char, brackets: BracketSyntax) -> Option<usize> {
     let (mut n, mut inside) = (at, false);
     loop {

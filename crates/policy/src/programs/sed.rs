@@ -1,39 +1,39 @@
-//! sed scripts: addresses and commands, one by one. What is not followed to its end is taken for the worst, and so is
-//! what GNU, busybox and BSD read differently.
+//! Analyses sed scripts, address by address and command by command. A script that is not parsed to its end counts as
+//! the worst case, and so does one that GNU, busybox and BSD sed read differently.
 
 use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
-const UNCLEAR: FileUse = FileUse::Runs("a sed script that is not plain to read");
+const UNCLEAR: FileUse = FileUse::Runs("the sed script cannot be analysed");
 
 pub(crate) fn sed(script: &str) -> ProgramEffects {
-    let mut parser = SedParser { s: script.chars().collect(), n: 0, open: 0, files: Vec::new() };
-    let mut does = FileUse::Reads;
-    while !parser.done() {
-        match parser.command() {
+    let mut parser = SedParser { s: script.chars().collect(), n: 0, open_braces: 0, files: Vec::new() };
+    let mut file_use = FileUse::Reads;
+    while !parser.at_end() {
+        match parser.read_command() {
             Some(FileUse::Reads) => {}
-            Some(other) => does = does.and(other),
+            Some(other) => file_use = file_use.worse_of(other),
             None => {
-                does = does.and(UNCLEAR);
+                file_use = file_use.worse_of(UNCLEAR);
                 break;
             }
         }
     }
-    if parser.open > 0 {
-        does = does.and(UNCLEAR);
+    if parser.open_braces > 0 {
+        file_use = file_use.worse_of(UNCLEAR);
     }
-    ProgramEffects { does, files: parser.files }
+    ProgramEffects { file_use, files: parser.files }
 }
 
 struct SedParser {
     s: Vec<char>,
     n: usize,
-    /// Braces that wait for their end.
-    open: usize,
+    /// The number of open braces.
+    open_braces: usize,
     files: Vec<NamedFile>,
 }
 
 impl SedParser {
-    fn done(&self) -> bool {
+    fn at_end(&self) -> bool {
         self.n >= self.s.len()
     }
 
@@ -53,15 +53,15 @@ impl SedParser {
         }
     }
 
-    /// The character that is to stand around a regular expression or a text. Seds differ in what others mean: a word's
-    /// letters, brackets, blanks, a backslash, characters of several bytes.
-    fn delimiter(&mut self) -> Option<char> {
+    /// Takes the delimiter of a regular expression or a text. Implementations differ in what letters, brackets,
+    /// blanks, backslashes and multi-byte characters mean here.
+    fn take_delimiter(&mut self) -> Option<char> {
         self.next().filter(|c| c.is_ascii_punctuation() && !matches!(c, '\\' | '[' | ']' | '{' | '}'))
     }
 
-    /// Skips a regular expression and its delimiter. Every sed that knows brackets must end it here; one that does not
-    /// would find one open and refuse the script.
-    fn regex(&mut self, delimiter: char) -> Option<()> {
+    /// Skips a regular expression and its delimiter. Every sed with bracket syntax must end it here; one without
+    /// would find a bracket open and refuse the script.
+    fn skip_regex(&mut self, delimiter: char) -> Option<()> {
         let from = self.n;
         let mut ends =
             BracketSyntax::READINGS.iter().filter(|b| b.leading).map(|b| delimited_end(&self.s, from, delimiter, *b));
@@ -71,8 +71,8 @@ impl SedParser {
         agreed.then_some(())
     }
 
-    /// Skips a text and its delimiter; a backslash carries it over a line's end.
-    fn text(&mut self, delimiter: char) -> Option<()> {
+    /// Skips a text and its delimiter; a backslash continues it over a newline.
+    fn skip_text(&mut self, delimiter: char) -> Option<()> {
         loop {
             match self.next()? {
                 c if c == delimiter => return Some(()),
@@ -84,8 +84,8 @@ impl SedParser {
         }
     }
 
-    /// Names and commands go to the end of their line.
-    fn rest_of_line(&mut self, does: FileUse) -> Option<FileUse> {
+    /// Skips to the end of the line: file names and commands extend that far.
+    fn skip_line(&mut self, file_use: FileUse) -> Option<FileUse> {
         let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
             self.n += 1;
@@ -93,16 +93,16 @@ impl SedParser {
         if self.s[from..self.n].contains(&'\r') {
             return None;
         }
-        if let FileUse::Touches(_) = does {
+        if let FileUse::Touches(_) = file_use {
             let text: String = self.s[from..self.n].iter().collect();
             let file = text.trim_start_matches(['w', 'W']).trim();
             let write = self.s.get(from.wrapping_sub(1)).is_none_or(|c| !matches!(c, 'r' | 'R'));
             self.files.push(NamedFile { file: Some(file.to_owned()), write });
         }
-        Some(does)
+        Some(file_use)
     }
 
-    fn address(&mut self) -> Option<bool> {
+    fn skip_address(&mut self) -> Option<bool> {
         match self.peek() {
             Some(c) if c.is_ascii_digit() => {
                 self.skip("0123456789");
@@ -114,13 +114,13 @@ impl SedParser {
             Some('$') => self.n += 1,
             Some('/') => {
                 self.n += 1;
-                self.regex('/')?;
+                self.skip_regex('/')?;
                 self.skip("IM");
             }
             Some('\\') => {
                 self.n += 1;
-                let delimiter = self.delimiter()?;
-                self.regex(delimiter)?;
+                let delimiter = self.take_delimiter()?;
+                self.skip_regex(delimiter)?;
                 self.skip("IM");
             }
             Some('+' | '~') => {
@@ -132,9 +132,9 @@ impl SedParser {
         Some(true)
     }
 
-    /// The text of `a`, `i` and `c`, to the end of its line; a backslash carries it on. Where it starts with blanks
-    /// behind the backslash, with a line's end, or where a line ends in two backslashes, seds differ.
-    fn lines(&mut self) -> Option<FileUse> {
+    /// Skips the text of `a`, `i` and `c` to the end of its line; a backslash continues it. Implementations differ if
+    /// the text starts with blanks behind the backslash, with a newline, or if a line ends in two backslashes.
+    fn skip_text_lines(&mut self) -> Option<FileUse> {
         self.skip(" \t");
         match self.next()? {
             '\n' | '\r' => return None,
@@ -158,8 +158,8 @@ impl SedParser {
         Some(FileUse::Reads)
     }
 
-    /// The rest of a comment. busybox ends it at a carriage return, and joins lines in it.
-    fn comment(&mut self) -> Option<FileUse> {
+    /// Skips a comment. busybox ends it at a carriage return, and continues lines in it.
+    fn skip_comment(&mut self) -> Option<FileUse> {
         let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
             self.n += 1;
@@ -168,94 +168,94 @@ impl SedParser {
         (!comment.contains(&'\r') && comment.last() != Some(&'\\')).then_some(FileUse::Reads)
     }
 
-    /// A label, with the end of its command.
-    fn label(&mut self) -> Option<FileUse> {
+    /// Skips a label and the end of its command.
+    fn skip_label(&mut self) -> Option<FileUse> {
         self.skip(" \t");
         while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) {
             self.n += 1;
         }
-        // busybox takes all that is not a blank or a semicolon for the label's; others end it at a brace.
+        // busybox includes everything up to a blank or a semicolon in the label; others end it at a brace.
         let behind = self.s[self.n..].iter().find(|c| **c != '}');
         let agreed = matches!(behind, None | Some(' ' | '\t' | '\n' | ';'));
         self.skip(" \t");
         (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(FileUse::Reads)
     }
 
-    /// What stands behind an `s`; and whether it took its line to the end.
-    fn substitute(&mut self) -> Option<(FileUse, bool)> {
-        let delimiter = self.delimiter()?;
-        self.regex(delimiter)?;
-        self.text(delimiter)?;
-        let mut does = FileUse::Reads;
+    /// Reads what follows an `s`; also returns whether it extends to the end of the line.
+    fn read_substitute(&mut self) -> Option<(FileUse, bool)> {
+        let delimiter = self.take_delimiter()?;
+        self.skip_regex(delimiter)?;
+        self.skip_text(delimiter)?;
+        let mut file_use = FileUse::Reads;
         loop {
             match self.peek() {
                 Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => self.n += 1,
                 Some('e') => {
-                    does = FileUse::Runs("sed's s///e runs what it made");
+                    file_use = FileUse::Runs("sed's s///e runs its result as a command");
                     self.n += 1;
                 }
                 Some('w') => {
-                    let does = self.rest_of_line(does.and(FileUse::Touches("sed's w writes a file")))?;
-                    return Some((does, true));
+                    let file_use = self.skip_line(file_use.worse_of(FileUse::Touches("sed's w writes a file")))?;
+                    return Some((file_use, true));
                 }
-                _ => return Some((does, false)),
+                _ => return Some((file_use, false)),
             }
         }
     }
 
-    fn command(&mut self) -> Option<FileUse> {
+    fn read_command(&mut self) -> Option<FileUse> {
         self.skip(" \t\n;");
-        if self.done() {
+        if self.at_end() {
             return Some(FileUse::Reads);
         }
-        if self.address()? {
+        if self.skip_address()? {
             self.skip(" \t");
             if self.peek() == Some(',') {
                 self.n += 1;
                 self.skip(" \t");
-                self.address()?;
+                self.skip_address()?;
             }
         }
         self.skip(" \t!");
-        let does = match self.next()? {
+        let file_use = match self.next()? {
             '{' => {
-                self.open += 1;
+                self.open_braces += 1;
                 return Some(FileUse::Reads);
             }
             '}' => {
-                self.open = self.open.checked_sub(1)?;
+                self.open_braces = self.open_braces.checked_sub(1)?;
                 FileUse::Reads
             }
-            '#' => return self.comment(),
+            '#' => return self.skip_comment(),
             '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => FileUse::Reads,
             'l' | 'L' | 'q' | 'Q' => {
                 self.skip(" \t");
                 self.skip("0123456789");
                 FileUse::Reads
             }
-            ':' | 'b' | 't' | 'T' | 'v' => return self.label(),
-            'a' | 'i' | 'c' => return self.lines(),
+            ':' | 'b' | 't' | 'T' | 'v' => return self.skip_label(),
+            'a' | 'i' | 'c' => return self.skip_text_lines(),
             'y' => {
-                let delimiter = self.delimiter()?;
-                self.text(delimiter)?;
-                self.text(delimiter)?;
+                let delimiter = self.take_delimiter()?;
+                self.skip_text(delimiter)?;
+                self.skip_text(delimiter)?;
                 FileUse::Reads
             }
             's' => {
-                let (does, ended) = self.substitute()?;
+                let (file_use, ended) = self.read_substitute()?;
                 if ended {
-                    return Some(does);
+                    return Some(file_use);
                 }
-                does
+                file_use
             }
-            'w' | 'W' => return self.rest_of_line(FileUse::Touches("sed's w writes a file")),
-            'r' | 'R' => return self.rest_of_line(FileUse::Touches("sed's r reads another file")),
-            'e' => return self.rest_of_line(FileUse::Runs("sed's e runs a command")),
+            'w' | 'W' => return self.skip_line(FileUse::Touches("sed's w writes a file")),
+            'r' | 'R' => return self.skip_line(FileUse::Touches("sed's r reads another file")),
+            'e' => return self.skip_line(FileUse::Runs("sed's e runs a command")),
             _ => return None,
         };
         self.skip(" \t");
         match self.peek() {
-            None | Some('\n' | ';' | '}' | '#') => Some(does),
+            None | Some('\n' | ';' | '}' | '#') => Some(file_use),
             _ => None,
         }
     }
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn scripts_that_only_print_are_told_from_those_that_do_not() {
+    fn only_scripts_that_print_count_as_reading() {
         for script in [
             "1,5p",
             "10,20p;20q",
@@ -325,12 +325,12 @@ mod tests {
             "y/abc/\\n\\t\\\\/",
             "T;tend;p;:end",
         ] {
-            assert_eq!(sed(script).does, FileUse::Reads, "{script}");
+            assert_eq!(sed(script).file_use, FileUse::Reads, "{script}");
         }
         for script in
             ["w out", "1w out", "s/a/b/w out", "s/a/b/gw out", "r /etc/passwd", "/x/w out", "1,2W out", "p;w x"]
         {
-            assert!(matches!(sed(script).does, FileUse::Touches(_)), "{script}");
+            assert!(matches!(sed(script).file_use, FileUse::Touches(_)), "{script}");
         }
         let files =
             |script: &str| sed(script).files.into_iter().map(|f| (f.file.unwrap(), f.write)).collect::<Vec<_>>();
@@ -352,24 +352,24 @@ mod tests {
             ":a e id",
             "v 4.2 e id",
             ":x w out",
-            // A comment ends at a carriage return, or goes on in the next line.
+            // A comment may end at a carriage return, or continue on the next line.
             "#\rw m",
             "# x\\\nw m",
-            // A joined line before a command is a blank, or the delimiter of an address.
+            // A continued line before a command is a blank, or the delimiter of an address.
             "\\\nw m",
             "\\\nx\nw m",
             "p\n\\\np",
             "s/a/b/\r\nw m",
             ":a\u{b}w m",
             "b a\rw m",
-            // Behind the blank a line of text follows, or a command.
+            // Behind the blank follows a line of text, or a command.
             "a\\ \ns/x/\nw m\n/",
             "a\ni\\\nw m",
             "a x\\\\\ni\\\nw m",
             "a x\rw m",
             "s/x/\nw m\n/",
             "y/a/\n/;w m",
-            // Whether a bracket is open at the slash is a matter of what a backslash and a class are in it.
+            // Whether a bracket is open at the slash depends on what a backslash and a class mean inside it.
             "s/[\\]/x/;w m;s/]/y/",
             "s/[[:x]/a/;w m;s/:]]/b/",
             "s\\a\\b\\",
@@ -382,14 +382,14 @@ mod tests {
             "ba}w m",
             "{p}w m",
             "2!!w m\r",
-            // A label goes on to the semicolon.
+            // A label may extend to the semicolon.
             ":aw#;w m",
             ":a}#;w m",
             "b #c;w m",
             "}p",
             "{p",
         ] {
-            assert!(matches!(sed(script).does, FileUse::Runs(_)), "{script}");
+            assert!(matches!(sed(script).file_use, FileUse::Runs(_)), "{script}");
         }
     }
 }

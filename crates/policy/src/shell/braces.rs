@@ -1,18 +1,18 @@
-//! Brace expansion: `a{b,c}d`, `{1..5}`. It comes before all others, over what is not quoted.
+//! Brace expansion: `a{b,c}d`, `{1..5}`. It precedes every other expansion, and applies to unquoted text.
 
-use super::{lex::WordPiece, state::MOST_VALUES};
+use super::{lex::WordPiece, state::MAX_WORD_VALUES};
 
 /// One element for brace expansion.
 #[derive(Clone)]
 pub(super) enum BraceElement {
     Char(char),
     Piece(usize),
-    /// What a tilde became; none is anywhere.
+    /// The expansion of a tilde; None if it is not known.
     Home(Option<String>),
 }
 
-/// The words that braces make of one; none when there are too many.
-pub(super) fn braced(pieces: &[WordPiece]) -> Option<Vec<Vec<BraceElement>>> {
+/// Expands the braces of one word into several words; none if there are too many.
+pub(super) fn expand_word(pieces: &[WordPiece]) -> Option<Vec<Vec<BraceElement>>> {
     let mut atoms = Vec::new();
     for (n, piece) in pieces.iter().enumerate() {
         match piece {
@@ -60,10 +60,10 @@ fn expand_braces(atoms: &[BraceElement], depth: usize) -> Option<Vec<Vec<BraceEl
             }
             all
         } else {
-            match sequence(&atoms[start + 1..end]) {
+            match expand_sequence(&atoms[start + 1..end]) {
                 Some(Some(all)) => all,
                 Some(None) => return None,
-                // Not a brace expression; what is inside may still hold one.
+                // Not a brace expression, but its inside may contain one.
                 None => {
                     start += 1;
                     continue;
@@ -71,7 +71,7 @@ fn expand_braces(atoms: &[BraceElement], depth: usize) -> Option<Vec<Vec<BraceEl
             }
         };
         let tails = expand_braces(&atoms[end + 1..], depth + 1)?;
-        if inner.len() * tails.len() > MOST_VALUES {
+        if inner.len() * tails.len() > MAX_WORD_VALUES {
             return None;
         }
         let head = &atoms[..start];
@@ -86,8 +86,8 @@ fn expand_braces(atoms: &[BraceElement], depth: usize) -> Option<Vec<Vec<BraceEl
     Some(vec![atoms.to_vec()])
 }
 
-/// `1..5`, `a..e`, with a step; `Some(None)` when there are too many.
-fn sequence(atoms: &[BraceElement]) -> Option<Option<Vec<Vec<BraceElement>>>> {
+/// Expands `1..5` or `a..e`, with a step; `Some(None)` if there are too many values.
+fn expand_sequence(atoms: &[BraceElement]) -> Option<Option<Vec<Vec<BraceElement>>>> {
     let text: Option<String> = atoms
         .iter()
         .map(|a| match a {
@@ -107,7 +107,7 @@ fn sequence(atoms: &[BraceElement]) -> Option<Option<Vec<Vec<BraceElement>>>> {
     let run = |a: i64, b: i64| -> Option<Vec<i64>> {
         let count = (b - a).unsigned_abs() / u64::from(step) + 1;
         let step = i64::from(step) * if b < a { -1 } else { 1 };
-        (count <= MOST_VALUES as u64).then(|| (0..count as i64).map(|n| a + n * step).collect())
+        (count <= MAX_WORD_VALUES as u64).then(|| (0..count as i64).map(|n| a + n * step).collect())
     };
     if let (Ok(a), Ok(b)) = (from.parse::<i32>(), to.parse::<i32>()) {
         let padded = |s: &str| s.trim_start_matches(['-', '+']).starts_with('0') && s.trim_start_matches('-').len() > 1;
@@ -115,7 +115,7 @@ fn sequence(atoms: &[BraceElement]) -> Option<Option<Vec<Vec<BraceElement>>>> {
         return Some(run(a.into(), b.into()).map(|all| all.iter().map(|n| chars(format!("{n:0width$}"))).collect()));
     }
     let (a, b) = (letter(from)?, letter(to)?);
-    // Between the cases lie characters that quote and match.
+    // Between upper case and lower case are characters that quote or match.
     if a.is_ascii_uppercase() != b.is_ascii_uppercase() {
         return Some(None);
     }

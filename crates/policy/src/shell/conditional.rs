@@ -1,29 +1,29 @@
-//! `[[ … ]]`: its operands are expanded, and some of its tests evaluate them.
+//! `[[ … ]]`: expands its operands. Some of its tests evaluate them as arithmetic or as names.
 
-use super::{state::ShellState, walk::PlanBuilder};
+use super::{plan_builder::PlanBuilder, state::ShellState};
 use brush_parser::ast::{self, BinaryPredicate as Binary, UnaryPredicate as Unary};
 use countersign_model::{Opaque, Word};
 
 impl PlanBuilder<'_> {
     /// Collects the operands that are paths.
-    pub(super) fn test(&mut self, test: &ast::ExtendedTestExpr, state: &mut ShellState, out: &mut Vec<Word>) {
-        let mut operand = |walk: &mut Self, word: &ast::Word, path: bool| {
-            let at = walk.span(word.loc.as_ref());
-            let value = walk.value(&word.value, at, state);
+    pub(super) fn read_test(&mut self, test: &ast::ExtendedTestExpr, state: &mut ShellState, out: &mut Vec<Word>) {
+        let mut operand = |builder: &mut Self, word: &ast::Word, path: bool| {
+            let at = builder.position_of(word.loc.as_ref());
+            let value = builder.expand_value(&word.value, at, state);
             if path {
                 out.push(Word { value, quoted: true, many: false, substituted: false, hint: None });
             }
         };
         match test {
             ast::ExtendedTestExpr::And(a, b) | ast::ExtendedTestExpr::Or(a, b) => {
-                self.test(a, state, out);
-                self.test(b, state, out);
+                self.read_test(a, state, out);
+                self.read_test(b, state, out);
             }
-            ast::ExtendedTestExpr::Not(a) | ast::ExtendedTestExpr::Parenthesized(a) => self.test(a, state, out),
+            ast::ExtendedTestExpr::Not(a) | ast::ExtendedTestExpr::Parenthesized(a) => self.read_test(a, state, out),
             ast::ExtendedTestExpr::UnaryTest(predicate, word) => match predicate {
                 Unary::ShellVariableIsSetAndAssigned | Unary::ShellVariableIsSetAndNameRef => {
                     operand(self, word, false);
-                    self.opaque(Opaque::EvaluatesArguments);
+                    self.mark_opaque(Opaque::EvaluatesArguments);
                 }
                 Unary::StringHasZeroLength
                 | Unary::StringHasNonZeroLength
@@ -59,7 +59,7 @@ impl PlanBuilder<'_> {
                     operand(self, right, false);
                     let number = |w: &ast::Word| w.value.parse::<i64>().is_ok();
                     if !(number(left) && number(right)) {
-                        self.opaque(Opaque::EvaluatesArguments);
+                        self.mark_opaque(Opaque::EvaluatesArguments);
                     }
                 }
                 Binary::FilesReferToSameDeviceAndInodeNumbers

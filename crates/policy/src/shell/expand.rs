@@ -1,48 +1,60 @@
-//! What a word can become: quotes removed, tildes, variables, braces and globs resolved as far as the text itself
-//! says. Substitutions found on the way are handed to the walk.
+//! Expands words: removes quotes, and resolves tildes, variables, braces and globs as far as the text determines
+//! them. Passes substitutions to the plan builder.
 
 use super::{
-    braces::{BraceElement, braced},
+    braces::{BraceElement, expand_word},
     lex::{self, Parameter, WordPiece},
-    state::{MOST_VALUES, ShellState, either, escaped, unescaped},
-    walk::{PlanBuilder, TextPosition},
+    plan_builder::{PlanBuilder, TextPosition},
+    state::{MAX_WORD_VALUES, ShellState, escape_glob, merge_values, unescape_glob},
 };
 use countersign_model::{Directory, Opaque, Word, WordValue};
 
-/// A word on its way: the globs that it can be, or that nobody knows.
+/// A partly expanded word: the globs that it can be, or None if unknown.
 struct PartialWord {
     globs: Option<Vec<String>>,
     quoted: bool,
     many: bool,
     substituted: bool,
-    /// File names, in one word.
+    /// The piece is one word of a list of file names.
     pattern: bool,
     hint: Option<String>,
 }
 
+impl PartialWord {
+    fn from_globs(globs: Vec<String>, quoted: bool) -> Self {
+        Self { globs: Some(globs), quoted, many: false, substituted: false, pattern: false, hint: None }
+    }
+}
+
 impl PlanBuilder<'_> {
-    /// The words that one word of the text becomes.
-    pub(super) fn words(&mut self, raw: &str, place: TextPosition, state: &mut ShellState, out: &mut Vec<Word>) {
+    /// Expands one word of the text into the words that bash would make of it.
+    pub(super) fn expand_words(
+        &mut self,
+        raw: &str,
+        position: TextPosition,
+        state: &mut ShellState,
+        out: &mut Vec<Word>,
+    ) {
         if lex::is_plain(raw) && !raw.is_empty() && !(self.posix && raw.starts_with('=')) {
             out.push(Word::literal(raw));
             return;
         }
-        let pieces = match lex::pieces(raw, assignment_like(raw)) {
+        let pieces = match lex::word_pieces(raw, is_assignment_like(raw)) {
             Ok(pieces) => pieces,
             Err(_) => {
-                self.opaque(Opaque::Unparseable);
+                self.mark_opaque(Opaque::Unparseable);
                 out.push(Word::unknown());
                 return;
             }
         };
         if self.posix && (raw.contains("$'") || raw.starts_with('=')) {
-            // Other shells quote and expand differently here.
-            self.opaque(Opaque::Unparseable);
+            // Other shells quote and expand this differently.
+            self.mark_opaque(Opaque::Unparseable);
         }
-        // Each piece is looked at once, however often braces repeat it: a substitution is one occurrence.
-        let mut drafts: Vec<PartialWord> = pieces.iter().map(|p| self.piece(p, place, state, true)).collect();
+        // Each piece is expanded once, even if braces repeat it: a substitution is one occurrence.
+        let mut drafts: Vec<PartialWord> = pieces.iter().map(|p| self.expand_piece(p, position, state, true)).collect();
         if pieces.len() > 1 {
-            // `--opt=$x` with blanks in x is several words, and where they end nobody needs to know.
+            // `--opt=$x` becomes several words if x contains blanks; they count as one unknown word.
             for (piece, draft) in pieces.iter().zip(&mut drafts) {
                 let blank = |g: &String| g.contains([' ', '\t', '\n']);
                 if matches!(piece, WordPiece::Parameter { quoted: false, .. })
@@ -53,7 +65,7 @@ impl PlanBuilder<'_> {
             }
         }
         let braces = pieces.iter().any(|p| matches!(p, WordPiece::Text { text, quoted: false } if text.contains('{')));
-        let lists = match braces.then(|| braced(&pieces)) {
+        let lists = match braces.then(|| expand_word(&pieces)) {
             None => vec![(0..pieces.len()).map(BraceElement::Piece).collect::<Vec<_>>()],
             Some(Some(lists)) => lists,
             Some(None) => {
@@ -62,59 +74,59 @@ impl PlanBuilder<'_> {
             }
         };
         if lists.len() > 1 && self.posix {
-            // Shells without braces read this differently.
-            self.opaque(Opaque::Unparseable);
+            // Shells without brace expansion read this differently.
+            self.mark_opaque(Opaque::Unparseable);
         }
-        // `$x` alone, unquoted, with a known value: the shell splits it at blanks.
+        // The shell splits a lone unquoted `$x` at blanks.
         if let ([WordPiece::Parameter { quoted: false, .. }], [draft]) = (&pieces[..], &drafts[..])
             && let Some([glob]) = draft.globs.as_deref()
             && glob.contains([' ', '\t', '\n'])
         {
             for part in glob.split([' ', '\t', '\n']).filter(|p| !p.is_empty()) {
-                out.push(finish(Some(vec![part.to_owned()]), draft));
+                out.push(finish_word(Some(vec![part.to_owned()]), draft));
             }
             return;
         }
         for list in lists {
-            // Braces come first: `{~,a}/x` is a tilde too.
-            let list = if braces { self.braced_tilde(list, state) } else { list };
-            if let Some(word) = join(&list, &drafts) {
+            // Braces expand first, so `{~,a}/x` contains a tilde.
+            let list = if braces { self.expand_braced_tilde(list, state) } else { list };
+            if let Some(word) = join_pieces(&list, &drafts) {
                 out.push(word);
             }
         }
     }
 
-    /// The value of a word that is not split and not matched against files: assignments, here-strings, `case` words.
-    pub(super) fn value(&mut self, raw: &str, place: TextPosition, state: &mut ShellState) -> WordValue {
+    /// The value of a word that is neither split nor matched against files: assignments, here-strings, `case` words.
+    pub(super) fn expand_value(&mut self, raw: &str, position: TextPosition, state: &mut ShellState) -> WordValue {
         if lex::is_plain(raw) {
             return WordValue::One(raw.to_owned());
         }
-        let Ok(pieces) = lex::pieces(raw, true) else {
-            self.opaque(Opaque::Unparseable);
+        let Ok(pieces) = lex::word_pieces(raw, true) else {
+            self.mark_opaque(Opaque::Unparseable);
             return WordValue::Unknown;
         };
-        self.joined(&pieces, place, state)
+        self.expand_unsplit(&pieces, position, state)
     }
 
-    /// The text of a here-document's body.
-    pub(super) fn document(&mut self, body: &str, place: TextPosition, state: &mut ShellState) -> WordValue {
-        match lex::document(body) {
-            Ok(pieces) => self.joined(&pieces, place, state),
+    /// Expands the body of a here-document.
+    pub(super) fn expand_heredoc(&mut self, body: &str, position: TextPosition, state: &mut ShellState) -> WordValue {
+        match lex::heredoc_pieces(body) {
+            Ok(pieces) => self.expand_unsplit(&pieces, position, state),
             Err(_) => {
-                self.opaque(Opaque::Unparseable);
+                self.mark_opaque(Opaque::Unparseable);
                 WordValue::Unknown
             }
         }
     }
 
-    fn joined(&mut self, pieces: &[WordPiece], place: TextPosition, state: &mut ShellState) -> WordValue {
-        let drafts: Vec<PartialWord> = pieces.iter().map(|p| self.piece(p, place, state, false)).collect();
+    fn expand_unsplit(&mut self, pieces: &[WordPiece], position: TextPosition, state: &mut ShellState) -> WordValue {
+        let drafts: Vec<PartialWord> = pieces.iter().map(|p| self.expand_piece(p, position, state, false)).collect();
         let list: Vec<BraceElement> = (0..pieces.len()).map(BraceElement::Piece).collect();
         let mut globs = vec![String::new()];
         for atom in &list {
             let BraceElement::Piece(n) = atom else { continue };
             match &drafts[*n].globs {
-                Some(more) => match product(&globs, more) {
+                Some(more) => match combine_texts(&globs, more) {
                     Some(all) => globs = all,
                     None => return WordValue::Unknown,
                 },
@@ -122,7 +134,7 @@ impl PlanBuilder<'_> {
             }
         }
         // A pattern in a variable stays text until it is used.
-        let texts: Vec<String> = globs.iter().map(|g| literal_of(g)).collect();
+        let texts: Vec<String> = globs.iter().map(|g| glob_text(g)).collect();
         if drafts.iter().any(|d| d.pattern && d.substituted) {
             return WordValue::Unknown;
         }
@@ -135,15 +147,14 @@ impl PlanBuilder<'_> {
         }
     }
 
-    fn piece(&mut self, piece: &WordPiece, place: TextPosition, state: &mut ShellState, splits: bool) -> PartialWord {
-        let known = |globs: Vec<String>, quoted| PartialWord {
-            globs: Some(globs),
-            quoted,
-            many: false,
-            substituted: false,
-            pattern: false,
-            hint: None,
-        };
+    fn expand_piece(
+        &mut self,
+        piece: &WordPiece,
+        position: TextPosition,
+        state: &mut ShellState,
+        splits: bool,
+    ) -> PartialWord {
+        let known = PartialWord::from_globs;
         let unknown = |quoted: bool, substituted| PartialWord {
             globs: None,
             quoted,
@@ -153,20 +164,20 @@ impl PlanBuilder<'_> {
             hint: None,
         };
         match piece {
-            WordPiece::Text { text, quoted: true } => known(vec![escaped(text)], true),
+            WordPiece::Text { text, quoted: true } => known(vec![escape_glob(text)], true),
             WordPiece::Text { text, quoted: false } => known(vec![text.clone()], false),
-            WordPiece::Tilde(user) => self.tilde(user, state),
-            WordPiece::Strange => {
-                self.opaque(Opaque::PromptExpansion);
+            WordPiece::Tilde(user) => self.expand_tilde(user, state),
+            WordPiece::Unsupported => {
+                self.mark_opaque(Opaque::PromptExpansion);
                 unknown(false, true)
             }
             WordPiece::Arithmetic { text } => {
-                self.arithmetic(text, place, state);
+                self.check_arithmetic(text, position, state);
                 unknown(true, true)
             }
             WordPiece::Command { text, at, quoted } => {
-                let hint = self.substitution(text, place.inside(*at), state);
-                match self.listing.take() {
+                let hint = self.read_substitution(text, position.nested_at(*at), state);
+                match self.listed_files.take() {
                     Some(globs) if splits && !quoted && !state.ifs_changed => {
                         PartialWord { many: true, substituted: true, pattern: true, ..known(globs, false) }
                     }
@@ -175,36 +186,36 @@ impl PlanBuilder<'_> {
             }
             WordPiece::Process { text, at } => {
                 let from = self.occurrences.len();
-                self.substitution(text, place.inside(Some(*at)), state);
+                self.read_substitution(text, position.nested_at(Some(*at)), state);
                 if self.occurrences.len() == from {
-                    // Without a command it is no word to some versions.
+                    // Without a command, some versions make no word of it.
                     return PartialWord { many: true, ..unknown(false, true) };
                 }
-                // A path below /dev/fd: one word, and nothing that was on the disk.
+                // A path below `/dev/fd`: one word, and no file on disk.
                 PartialWord { hint: Some("/dev/fd".to_owned()), ..unknown(true, true) }
             }
             WordPiece::Parameter { parameter, quoted } => {
-                let (value, hint) = self.parameter(parameter, place, state);
-                if value == WordValue::Unknown && splits && is_several(parameter) {
+                let (value, hint) = self.expand_parameter(parameter, position, state);
+                if value == WordValue::Unknown && splits && expands_to_many(parameter) {
                     return PartialWord { hint, many: true, ..unknown(*quoted, false) };
                 }
-                let listed = state.listed.contains(&parameter.name);
+                let listed = state.holds_file_name.contains(&parameter.name);
                 match (value.clone(), *quoted || !splits) {
                     (WordValue::Unknown, quoted) => PartialWord { hint, ..unknown(quoted, false) },
-                    (WordValue::One(text), true) => known(vec![escaped(&text)], true),
-                    (WordValue::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
+                    (WordValue::One(text), true) => known(vec![escape_glob(&text)], true),
+                    (WordValue::Any(texts), true) => known(texts.iter().map(|t| escape_glob(t)).collect(), true),
                     (WordValue::Pattern(globs), true) => {
                         PartialWord { pattern: true, substituted: listed, ..known(globs, true) }
                     }
                     (WordValue::Pattern(globs), false) if listed => {
                         PartialWord { many: true, pattern: true, substituted: true, ..known(globs, false) }
                     }
-                    // File names may hold blanks, and then they are several words.
+                    // File names may contain blanks, and then become several words.
                     (WordValue::Pattern(globs), false) => {
-                        PartialWord { hint: globs.first().map(|g| fixed_part(g)), ..unknown(false, false) }
+                        PartialWord { hint: globs.first().map(|g| glob_prefix(g)), ..unknown(false, false) }
                     }
                     (WordValue::One(_) | WordValue::Any(_), false) if state.ifs_changed => unknown(false, false),
-                    // A backslash that comes from a value escapes in a pattern, and is itself in anything else.
+                    // A backslash from a value escapes inside a pattern, and is literal elsewhere.
                     (WordValue::One(_) | WordValue::Any(_), false) if escapes_in_pattern(&value) => {
                         unknown(false, false)
                     }
@@ -223,8 +234,8 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// A tilde that stood inside braces, or before them.
-    fn braced_tilde(&mut self, mut list: Vec<BraceElement>, state: &ShellState) -> Vec<BraceElement> {
+    /// Expands a tilde that was inside braces or before them.
+    fn expand_braced_tilde(&mut self, mut list: Vec<BraceElement>, state: &ShellState) -> Vec<BraceElement> {
         if !matches!(list.first(), Some(BraceElement::Char('~'))) {
             return list;
         }
@@ -236,7 +247,7 @@ impl PlanBuilder<'_> {
                 BraceElement::Piece(_) | BraceElement::Home(_) => None,
             })
             .collect();
-        let home = match user.map(|user| self.tilde(&user, state)) {
+        let home = match user.map(|user| self.expand_tilde(&user, state)) {
             Some(PartialWord { globs: Some(globs), .. }) => globs.into_iter().next(),
             _ => None,
         };
@@ -244,7 +255,7 @@ impl PlanBuilder<'_> {
         list
     }
 
-    fn tilde(&mut self, user: &str, state: &ShellState) -> PartialWord {
+    fn expand_tilde(&mut self, user: &str, state: &ShellState) -> PartialWord {
         let draft = |globs: Option<Vec<String>>, hint| PartialWord {
             globs,
             quoted: true,
@@ -254,14 +265,14 @@ impl PlanBuilder<'_> {
             hint,
         };
         match user {
-            "" if !state.home_changed && !state.forgotten => draft(Some(vec![escaped(self.home)]), None),
+            "" if !state.home_changed && !state.variables_unknown => draft(Some(vec![escape_glob(self.home)]), None),
             "+" => match &*state.directory {
-                Directory::Known(all) => draft(Some(all.iter().map(|d| escaped(d)).collect()), None),
+                Directory::Known(all) => draft(Some(all.iter().map(|d| escape_glob(d)).collect()), None),
                 Directory::Unknown => draft(None, None),
             },
             "-" => draft(None, None),
             user if !user.is_empty() && self.home.rsplit('/').next() == Some(user) && self.home.len() > 1 => {
-                draft(Some(vec![escaped(self.home)]), None)
+                draft(Some(vec![escape_glob(self.home)]), None)
             }
             "" => draft(None, Some(self.home.to_owned())),
             "root" => draft(None, Some("/root".to_owned())),
@@ -269,44 +280,50 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What a parameter holds; and where it may lead when nobody knows.
-    fn parameter(&mut self, p: &Parameter, place: TextPosition, state: &mut ShellState) -> (WordValue, Option<String>) {
-        let place = place.inside(None);
+    /// The value of a parameter; and the likely path if the value is not known.
+    fn expand_parameter(
+        &mut self,
+        p: &Parameter,
+        position: TextPosition,
+        state: &mut ShellState,
+    ) -> (WordValue, Option<String>) {
+        let position = position.nested_at(None);
         if let Some(subscript) = &p.subscript
             && !matches!(subscript.as_str(), "@" | "*")
         {
-            self.arithmetic(subscript, place, state);
+            self.check_arithmetic(subscript, position, state);
         }
         let rest = p.rest.as_str();
         if p.indirect || rest.starts_with("@P") {
-            self.opaque(Opaque::PromptExpansion);
+            self.mark_opaque(Opaque::PromptExpansion);
         }
         let mut otherwise = None;
         let substring = rest.strip_prefix(':').filter(|r| !r.starts_with(['-', '=', '?', '+']));
         if let Some(range) = substring {
             for part in range.split(':') {
-                self.arithmetic(part, place, state);
+                self.check_arithmetic(part, position, state);
             }
         } else if !rest.is_empty() {
-            // What stands behind the operator is expanded too.
+            // The word behind the operator is expanded too.
             let word = rest.trim_start_matches([':', '-', '=', '?', '+', '#', '%', '/', '^', ',', '@', '~']);
             let word = if rest.starts_with(":-") || rest.starts_with(":=") { &rest[2..] } else { word };
-            if let (WordValue::One(text), true) = (self.value(word, place, state), is_default(rest)) {
+            if let (WordValue::One(text), true) = (self.expand_value(word, position, state), is_default_operator(rest))
+            {
                 otherwise = Some(text);
             }
         }
         if rest.starts_with(['=']) || rest.starts_with(":=") {
             self.assign(&p.name, WordValue::Unknown, state);
         }
-        // `${x:?}` and `${x:-y}` are x, where x is known and not empty.
-        let whole = (rest.is_empty() || is_default(rest) || rest.starts_with(":?"))
+        // `${x:?}` and `${x:-y}` equal x if x is known and not empty.
+        let whole = (rest.is_empty() || is_default_operator(rest) || rest.starts_with(":?"))
             && !p.length
             && !p.indirect
             && p.subscript.is_none();
         if !whole {
             return (WordValue::Unknown, None);
         }
-        let value = self.plain_parameter(&p.name, state);
+        let value = self.variable_value(&p.name, state);
         match &value {
             WordValue::One(text) if !rest.is_empty() && text.is_empty() => (WordValue::Unknown, otherwise),
             WordValue::Any(_) | WordValue::Pattern(_) if !rest.is_empty() => (WordValue::Unknown, otherwise),
@@ -314,8 +331,8 @@ impl PlanBuilder<'_> {
         }
     }
 
-    fn plain_parameter(&self, name: &str, state: &ShellState) -> WordValue {
-        // Bash sets these itself, whatever they were given.
+    fn variable_value(&self, name: &str, state: &ShellState) -> WordValue {
+        // Bash sets these itself and ignores assignments.
         const ITS_OWN: &[&str] = &[
             "_",
             "GROUPS",
@@ -342,7 +359,7 @@ impl PlanBuilder<'_> {
         }
         match (name, state.get(name)) {
             (_, Some(value)) => value.clone(),
-            _ if state.forgotten => WordValue::Unknown,
+            _ if state.variables_unknown => WordValue::Unknown,
             ("HOME", None) if !state.home_changed => WordValue::One(self.home.to_owned()),
             ("PWD", None) => match &*state.directory {
                 Directory::Known(all) if all.len() == 1 => WordValue::One(all[0].clone()),
@@ -353,8 +370,9 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Arithmetic over numbers is a number. Over names it evaluates what the names hold.
-    pub(super) fn arithmetic(&mut self, text: &str, place: TextPosition, state: &mut ShellState) {
+    /// Arithmetic over numbers is a number. Over names, bash evaluates the values of the variables, which can run
+    /// commands.
+    pub(super) fn check_arithmetic(&mut self, text: &str, position: TextPosition, state: &mut ShellState) {
         let mut bare = text.chars().filter(|c| !c.is_whitespace()).peekable();
         let mut numeric = true;
         while let Some(c) = bare.next() {
@@ -363,13 +381,13 @@ impl PlanBuilder<'_> {
             numeric &= number || hex;
         }
         if !numeric {
-            self.value(text, place.inside(None), state);
-            self.opaque(Opaque::Arithmetic);
+            self.expand_value(text, position.nested_at(None), state);
+            self.mark_opaque(Opaque::Arithmetic);
         }
     }
 
-    /// The values of a `for` loop's variable.
-    pub(super) fn alternatives(words: &[Word]) -> WordValue {
+    /// The values that the variable of a `for` loop can have.
+    pub(super) fn merge_loop_values(words: &[Word]) -> WordValue {
         let mut all: Option<WordValue> = None;
         for word in words {
             let value = match &word.value {
@@ -378,25 +396,26 @@ impl PlanBuilder<'_> {
             };
             all = Some(match all {
                 None => value.clone(),
-                Some(before) => either(&before, value),
+                Some(before) => merge_values(&before, value),
             });
         }
         all.unwrap_or(WordValue::Unknown)
     }
 }
 
-/// Whether it is any number of words, quoted or not: `"$@"`, `"${a[@]}"`, and what may name or hold one of them.
-fn is_several(p: &Parameter) -> bool {
+/// Whether a parameter expands to any number of words, even when quoted: `"$@"`, `"${a[@]}"`, or one that may name or
+/// contain those.
+fn expands_to_many(p: &Parameter) -> bool {
     let inside = ["$@", "${@", "@]", "${!"].iter().any(|form| p.rest.contains(form));
     !p.length && (p.name == "@" || p.subscript.as_deref() == Some("@") || p.indirect) || inside
 }
 
-fn is_default(rest: &str) -> bool {
+fn is_default_operator(rest: &str) -> bool {
     rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(['-', '='])
 }
 
-/// The directory that a glob cannot leave.
-fn fixed_part(glob: &str) -> String {
+/// The fixed text at the start of a glob.
+fn glob_prefix(glob: &str) -> String {
     let end = glob.find(['*', '?', '[', '\\']).unwrap_or(glob.len());
     glob[..end].to_owned()
 }
@@ -410,13 +429,13 @@ fn escapes_in_pattern(value: &WordValue) -> bool {
     }
 }
 
-/// `name=…` as an argument: bash expands tildes behind the `=` there too.
-fn assignment_like(raw: &str) -> bool {
+/// In a `name=…` argument, bash also expands tildes behind the `=`.
+fn is_assignment_like(raw: &str) -> bool {
     lex::name_length(raw.as_bytes()).is_some_and(|n| raw.as_bytes().get(n) == Some(&b'='))
 }
 
-/// The text of a glob, specials and all.
-fn literal_of(glob: &str) -> String {
+/// The text of a glob without its escapes, wildcards included.
+fn glob_text(glob: &str) -> String {
     let mut out = String::with_capacity(glob.len());
     let mut chars = glob.chars();
     while let Some(c) = chars.next() {
@@ -428,15 +447,15 @@ fn literal_of(glob: &str) -> String {
     out
 }
 
-fn product(before: &[String], more: &[String]) -> Option<Vec<String>> {
+fn combine_texts(before: &[String], more: &[String]) -> Option<Vec<String>> {
     if let ([only], [one]) = (before, more) {
         return Some(vec![format!("{only}{one}")]);
     }
     let all: Vec<String> = before.iter().flat_map(|b| more.iter().map(move |m| format!("{b}{m}"))).collect();
-    (all.len() <= MOST_VALUES).then_some(all)
+    (all.len() <= MAX_WORD_VALUES).then_some(all)
 }
 
-fn join(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
+fn join_pieces(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
     let mut whole = PartialWord {
         globs: Some(vec![String::new()]),
         quoted: false,
@@ -453,7 +472,7 @@ fn join(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
                 empty = false;
                 matches_files |= matches!(c, '*' | '?' | '[');
                 let more = [c.to_string()];
-                whole.globs = whole.globs.and_then(|g| product(&g, &more));
+                whole.globs = whole.globs.and_then(|g| combine_texts(&g, &more));
                 if let Some(h) = &mut hint {
                     h.push(*c);
                 }
@@ -462,19 +481,19 @@ fn join(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
                 empty = false;
                 whole.quoted = true;
                 whole.globs = match (whole.globs, home) {
-                    (Some(before), Some(home)) => product(&before, std::slice::from_ref(home)),
+                    (Some(before), Some(home)) => combine_texts(&before, std::slice::from_ref(home)),
                     _ => None,
                 };
-                hint = home.as_ref().map(|h| literal_of(h));
+                hint = home.as_ref().map(|h| glob_text(h));
             }
             BraceElement::Piece(n) => {
                 let d = &drafts[*n];
                 whole.globs = match (whole.globs, &d.globs) {
-                    (Some(before), Some(more)) => product(&before, more),
+                    (Some(before), Some(more)) => combine_texts(&before, more),
                     _ => None,
                 };
                 matches_files |=
-                    d.globs.iter().flatten().any(|g| unescaped(g).is_none() || !d.quoted && g.contains('['));
+                    d.globs.iter().flatten().any(|g| unescape_glob(g).is_none() || !d.quoted && g.contains('['));
                 whole.quoted |= d.quoted;
                 whole.many |= d.many;
                 whole.substituted |= d.substituted;
@@ -485,8 +504,8 @@ fn join(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
                     Some(start) if hint.as_deref() == Some("") => hint = Some(start.to_owned()),
                     Some(_) => hint = None,
                     None => match (&mut hint, d.globs.as_deref()) {
-                        (Some(h), Some([one])) if !unknown_seen || h.starts_with('/') => h.push_str(&literal_of(one)),
-                        // Unknown from here on; what came before still tells how it starts.
+                        (Some(h), Some([one])) if !unknown_seen || h.starts_with('/') => h.push_str(&glob_text(one)),
+                        // The rest is unknown, but the text before it still shows how the word starts.
                         (Some(h), None) if !h.is_empty() => {}
                         (Some(_), Some([_])) => {}
                         _ => hint = None,
@@ -495,11 +514,11 @@ fn join(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
             }
         }
     }
-    // An unquoted variable that is empty is no word at all, nor is an empty place between braces.
+    // An empty unquoted variable is not a word, and neither is an empty alternative in braces.
     if empty && !whole.quoted {
         return None;
     }
-    // A path or an address that starts in a known way: no option, whatever follows.
+    // A path or URL with a known start is not an option, whatever follows.
     let alone = list.iter().all(|a| match a {
         BraceElement::Piece(n) => drafts[*n].globs.as_ref().is_none_or(|g| g.iter().all(String::is_empty)),
         BraceElement::Char(_) | BraceElement::Home(_) => false,
@@ -507,22 +526,22 @@ fn join(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
     let telling = |h: &String| alone || h.starts_with('/') || h.contains("://");
     whole.hint = hint.filter(|h| whole.globs.is_none() && !h.is_empty() && telling(h));
     let globs = whole.globs.take();
-    // `"$x"*` is as many words as there are such files.
+    // `"$x"*` becomes as many words as there are matching files.
     whole.many |= matches_files && globs.is_none();
-    let mut word = finish(globs, &whole);
+    let mut word = finish_word(globs, &whole);
     if whole.pattern
         && let Some(texts) = word.texts()
     {
-        word.value = WordValue::Pattern(texts.iter().map(|t| escaped(t)).collect());
+        word.value = WordValue::Pattern(texts.iter().map(|t| escape_glob(t)).collect());
         word.many |= whole.many;
     }
     Some(word)
 }
 
-fn finish(globs: Option<Vec<String>>, draft: &PartialWord) -> Word {
+fn finish_word(globs: Option<Vec<String>>, draft: &PartialWord) -> Word {
     let (value, many) = match globs {
         None => (WordValue::Unknown, draft.many),
-        Some(globs) => match globs.iter().map(|g| unescaped(g)).collect::<Option<Vec<String>>>() {
+        Some(globs) => match globs.iter().map(|g| unescape_glob(g)).collect::<Option<Vec<String>>>() {
             Some(texts) => match <[String; 1]>::try_from(texts) {
                 Ok([one]) => (WordValue::One(one), false),
                 Err(texts) => (WordValue::Any(texts), false),

@@ -1,25 +1,25 @@
-//! Characters to words: where a word ends, and what stands in it. Quotes, escapes, expansions and substitutions are
-//! told apart here; what they are worth is decided in `expand`.
+//! Splits characters into words, and words into pieces: quotes, escapes, expansions and substitutions. `expand`
+//! decides what the pieces become.
 //!
-//! This is ours, and not the parser crate's, because everything later rests on it: the text of a word is its text in
-//! the source, to the byte, and nothing is kept in a cache.
+//! This lexer replaces that of the parser crate because everything later depends on it: the text of a word is exactly
+//! its text in the source, to the byte, and nothing is cached.
 //!
-//! Bash takes a backslash-newline out of its input before it looks for anything, except in single quotes, comments and
-//! the bodies of here-documents whose delimiter is quoted. Here a scan that meets one reports where it stands
-//! (`Continued`); `token` takes it out and scans again. So nothing behind a scan ever sees one that bash would not.
+//! Bash removes a backslash-newline from its input before it scans, except in single quotes, comments and
+//! here-document bodies with a quoted delimiter. Here, a scan that meets one returns its position (`Continuation`);
+//! `token` removes it and scans again. So no later step sees a backslash-newline that bash would not see.
 
-/// How deep substitutions, quotes and groups may nest before the text is opaque as a whole.
-pub(super) const DEEPEST: usize = 32;
+/// The nesting depth of substitutions, quotes and groups beyond which the whole text is opaque.
+pub(super) const MAX_NESTING: usize = 32;
 
-/// Why text has no reading.
+/// Why a text cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LexError {
     Unterminated,
     TooDeep,
     TooLarge,
     Grammar,
-    /// A backslash-newline stands here, and bash would not see it.
-    Continued(usize),
+    /// A backslash-newline at this position, which bash would remove.
+    Continuation(usize),
 }
 
 type LexResult<T> = std::result::Result<T, LexError>;
@@ -37,7 +37,7 @@ pub(crate) enum WordPiece {
         parameter: Parameter,
         quoted: bool,
     },
-    /// `$(…)`, or backquotes with their own escapes removed; `at` is where the text stands in the word, if it stands
+    /// `$(…)`, or backquotes without their own escapes; `at` is the position of the text in the word, if it appears
     /// there unchanged.
     Command {
         text: String,
@@ -52,8 +52,8 @@ pub(crate) enum WordPiece {
         text: String,
         at: usize,
     },
-    /// What bash would do with this we do not claim to know.
-    Strange,
+    /// Syntax whose effect in bash is not modelled.
+    Unsupported,
 }
 
 /// `$x`, `${x…}`.
@@ -65,35 +65,35 @@ pub(crate) struct Parameter {
     pub(crate) indirect: bool,
     /// `${#x}`
     pub(crate) length: bool,
-    /// The operator and all that follows it, raw.
+    /// The operator and everything behind it, unexpanded.
     pub(crate) rest: String,
 }
 
-/// The end of the single-quoted text that starts at `at`, behind its closing quote.
+/// The position behind the closing quote of the single-quoted text at `at`.
 fn after_single(s: &[u8], at: usize) -> LexResult<usize> {
-    memchr(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(LexError::Unterminated)
+    find_byte(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(LexError::Unterminated)
 }
 
-/// Whether a backslash-newline stands at `n`.
-pub(super) fn continued(s: &[u8], n: usize) -> bool {
+/// Whether a backslash-newline is at `n`.
+pub(super) fn is_continuation(s: &[u8], n: usize) -> bool {
     s.get(n) == Some(&b'\\') && s.get(n + 1) == Some(&b'\n')
 }
 
-/// The byte at `n`, as bash sees it outside of single quotes.
+/// The byte at `n`, as bash sees it outside single quotes.
 pub(super) fn peek(s: &[u8], n: usize) -> LexResult<Option<u8>> {
-    if continued(s, n) { Err(LexError::Continued(n)) } else { Ok(s.get(n).copied()) }
+    if is_continuation(s, n) { Err(LexError::Continuation(n)) } else { Ok(s.get(n).copied()) }
 }
 
-/// Behind the escape at `n`.
+/// The position behind the escape at `n`.
 fn after_escape(s: &[u8], n: usize) -> LexResult<usize> {
     peek(s, n).map(|_| n + 2)
 }
 
-fn memchr(needle: u8, hay: &[u8]) -> Option<usize> {
+fn find_byte(needle: u8, hay: &[u8]) -> Option<usize> {
     hay.iter().position(|&b| b == needle)
 }
 
-/// The end of `$'…'`, from behind its quote: a backslash-newline stays.
+/// The end of `$'…'`, from behind its quote. A backslash-newline stays in it.
 fn after_ansi_c(s: &[u8], from: usize) -> LexResult<usize> {
     let mut n = from;
     while n < s.len() {
@@ -106,7 +106,7 @@ fn after_ansi_c(s: &[u8], from: usize) -> LexResult<usize> {
     Err(LexError::Unterminated)
 }
 
-/// The end of the double-quoted text that starts at `at`.
+/// The position behind the double-quoted text at `at`.
 pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let mut n = at + 1;
     while n < s.len() {
@@ -121,8 +121,7 @@ pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> LexResult<usize
     Err(LexError::Unterminated)
 }
 
-/// Bash reads to the next backquote that is not escaped, whatever quotes stand between: a backslash-newline goes even
-/// in single quotes.
+/// Bash reads to the next unescaped backquote, ignoring quotes: a backslash-newline is removed even in single quotes.
 fn after_backquote(s: &[u8], at: usize) -> LexResult<usize> {
     let mut n = at + 1;
     while n < s.len() {
@@ -135,15 +134,15 @@ fn after_backquote(s: &[u8], at: usize) -> LexResult<usize> {
     Err(LexError::Unterminated)
 }
 
-/// The parenthesis that closes the one before `at`, by counting: how bash looks for the end of `((` and `$((`, before
-/// it knows what they are.
+/// The position behind the parenthesis that closes the one before `at`, found by counting. Bash finds the end of `((`
+/// and `$((` this way before it knows what they are.
 pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
     let (mut n, mut open) = (at, 1);
     while n < s.len() {
         match s[n] {
             b'(' => (open, n) = (open + 1, n + 1),
-            // Whether bash looks past it for the second one depends on what it is reading.
-            b')' if behind_continuations(s, n + 1, b')') => return Err(LexError::Grammar),
+            // Whether bash skips the continuation to find the second parenthesis depends on the context.
+            b')' if follows_continuations(s, n + 1, b')') => return Err(LexError::Grammar),
             b')' => {
                 (open, n) = (open - 1, n + 1);
                 if open == 0 {
@@ -158,7 +157,7 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
                 while *s.get(n).ok_or(LexError::Unterminated)? != b'"' {
                     n = match s[n] {
                         b'\\' => after_escape(s, n)?,
-                        // It would look for the end of that too; nobody writes so.
+                        // Bash would look for the end of the nested expansion too. This is rare, so it is refused.
                         b'`' => return Err(LexError::Grammar),
                         b'$' if matches!(peek(s, n + 1)?, Some(b'(' | b'{' | b'[')) => return Err(LexError::Grammar),
                         _ => n + 1,
@@ -173,9 +172,9 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
     Err(LexError::Unterminated)
 }
 
-/// The end of what `$` at `at` starts; just behind the `$` when it starts nothing.
+/// The end of what the `$` at `at` starts; the position behind the `$` if it starts nothing.
 pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<usize> {
-    if depth > DEEPEST {
+    if depth > MAX_NESTING {
         return Err(LexError::TooDeep);
     }
     match peek(s, at + 1)? {
@@ -183,14 +182,14 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
             let counted = after_counted(s, at + 2)?;
             let end = match after_arithmetic(s, at + 3, depth) {
                 Ok(end) => end,
-                Err(why @ (LexError::TooDeep | LexError::TooLarge | LexError::Continued(_))) => return Err(why),
-                // `$((a); b)`: a substitution that starts with a subshell.
+                Err(why @ (LexError::TooDeep | LexError::TooLarge | LexError::Continuation(_))) => return Err(why),
+                // `$((a); b)` is a substitution that starts with a subshell.
                 Err(_) => super::token::end_of_list(s, at + 2, depth + 1)? + 1,
             };
             if end == counted { Ok(end) } else { Err(LexError::Grammar) }
         }
-        // Whether this is arithmetic depends on the version.
-        Some(b'(') if behind_continuations(s, at + 2, b'(') => Err(LexError::Grammar),
+        // Whether this is arithmetic depends on the version of bash.
+        Some(b'(') if follows_continuations(s, at + 2, b'(') => Err(LexError::Grammar),
         Some(b'(') => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
         Some(b'[') => after_bracket(s, at + 2, depth),
         Some(b'{') => after_brace(s, at + 2, in_double, depth + 1),
@@ -205,16 +204,16 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
     }
 }
 
-/// Whether one or more backslash-newlines stand at `at`, and then this byte.
-fn behind_continuations(s: &[u8], at: usize, byte: u8) -> bool {
+/// Whether one or more backslash-newlines are at `at`, followed by this byte.
+fn follows_continuations(s: &[u8], at: usize, byte: u8) -> bool {
     let mut n = at;
-    while continued(s, n) {
+    while is_continuation(s, n) {
         n += 2;
     }
     n > at && s.get(n) == Some(&byte)
 }
 
-/// Behind whatever starts here: an escape, quotes, an expansion, or one byte.
+/// The position behind the escape, quotes, expansion or single byte at `n`.
 pub(super) fn after_one(s: &[u8], n: usize, depth: usize) -> LexResult<usize> {
     match s[n] {
         b'\\' => after_escape(s, n),
@@ -237,7 +236,7 @@ pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> LexResult<u
             b')' => return Err(LexError::Grammar),
             _ => n = after_one(s, n, depth + 1)?,
         }
-        if open > DEEPEST {
+        if open > MAX_NESTING {
             return Err(LexError::TooDeep);
         }
     }
@@ -267,7 +266,7 @@ fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<
             // Whether these quote depends on the operator, the version and the mode.
             b'\'' if in_double => return Err(LexError::Grammar),
             b'\'' => n = after_single(s, n)?,
-            // New versions read this as one, old ones as two characters.
+            // New versions of bash read this as one unit, old ones as two characters.
             b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => return Err(LexError::Grammar),
             b'"' => n = after_double(s, n, depth)?,
             b'`' => n = after_backquote(s, n)?,
@@ -278,15 +277,15 @@ fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<
     Err(LexError::Unterminated)
 }
 
-/// The end of the word that starts at `at`: the first blank or operator outside quotes and expansions.
+/// The end of the word at `at`: the first blank or operator outside quotes and expansions.
 pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let mut n = at;
     while n < s.len() {
         match s[n] {
             b' ' | b'\t' | b'\n' | b'|' | b'&' | b';' | b')' => break,
-            // `a<(b)` goes on; `a<b` does not.
+            // `a<(b)` is one word; `a<b` is not.
             b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => {
-                if behind_continuations(s, n + 2, b'(') {
+                if follows_continuations(s, n + 2, b'(') {
                     return Err(LexError::Grammar);
                 }
                 n = super::token::end_of_list(s, n + 2, depth + 1)? + 1;
@@ -304,7 +303,7 @@ pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> LexResult<usize> 
     Ok(n)
 }
 
-/// Whether this is `name=` or `name+=` or `name[…]=`, behind which a parenthesis opens an array.
+/// Whether this is `name=`, `name+=` or `name[…]=`, behind which a parenthesis opens an array.
 fn starts_array(s: &[u8]) -> bool {
     let Some((b'=', before)) = s.split_last().map(|(l, b)| (*l, b)) else { return false };
     let before = before.strip_suffix(b"+").unwrap_or(before);
@@ -317,7 +316,7 @@ pub(crate) fn name_length(s: &[u8]) -> Option<usize> {
     (n > 0 && !s[0].is_ascii_digit()).then_some(n)
 }
 
-/// Whether a word has to be taken apart at all.
+/// Whether a word contains no syntax, so that it needs no splitting.
 pub(crate) fn is_plain(word: &str) -> bool {
     word.bytes().all(|b| {
         b.is_ascii_alphanumeric()
@@ -326,15 +325,15 @@ pub(crate) fn is_plain(word: &str) -> bool {
     })
 }
 
-/// Takes a word apart. `tildes`: also behind an unquoted `=` and `:`, as in assignments.
-pub(crate) fn pieces(word: &str, tildes: bool) -> LexResult<Vec<WordPiece>> {
-    WordLexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.word()
+/// Splits a word into pieces. `tildes`: also expand tildes behind an unquoted `=` or `:`, as in assignments.
+pub(crate) fn word_pieces(word: &str, tildes: bool) -> LexResult<Vec<WordPiece>> {
+    WordLexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.read_word()
 }
 
-/// Takes the body of a here-document with an unquoted delimiter apart.
-pub(crate) fn document(text: &str) -> LexResult<Vec<WordPiece>> {
+/// Splits the body of a here-document with an unquoted delimiter into pieces.
+pub(crate) fn heredoc_pieces(text: &str) -> LexResult<Vec<WordPiece>> {
     let mut lexer = WordLexer { word: text, s: text.as_bytes(), out: Vec::new(), tildes: false };
-    let end = lexer.double(0, None)?;
+    let end = lexer.read_double_quoted(0, None)?;
     debug_assert_eq!(end, text.len());
     Ok(lexer.out)
 }
@@ -347,7 +346,7 @@ struct WordLexer<'a> {
 }
 
 impl WordLexer<'_> {
-    fn text(&mut self, from: usize, to: usize, quoted: bool) {
+    fn push_range(&mut self, from: usize, to: usize, quoted: bool) {
         self.push_text(&self.word[from..to], quoted);
     }
 
@@ -358,7 +357,7 @@ impl WordLexer<'_> {
         }
     }
 
-    fn word(mut self) -> LexResult<Vec<WordPiece>> {
+    fn read_word(mut self) -> LexResult<Vec<WordPiece>> {
         let (mut n, mut tilde) = (0, true);
         while n < self.s.len() {
             let here = n;
@@ -372,27 +371,27 @@ impl WordLexer<'_> {
                     if matches!(self.s.get(end), None | Some(b'/')) || self.tildes && self.s.get(end) == Some(&b':') {
                         self.out.push(WordPiece::Tilde(self.word[n + 1..end].to_owned()));
                     } else {
-                        self.text(n, end, false);
+                        self.push_range(n, end, false);
                     }
                     n = end;
                 }
-                b'\\' if continued(self.s, n) => return Err(LexError::Continued(n)),
+                b'\\' if is_continuation(self.s, n) => return Err(LexError::Continuation(n)),
                 b'\\' => {
                     let end = next_char(self.word, n + 1);
                     if end == n + 1 {
                         return Err(LexError::Unterminated);
                     }
-                    self.text(n + 1, end, true);
+                    self.push_range(n + 1, end, true);
                     n = end;
                 }
                 b'\'' => {
                     let end = after_single(self.s, n)?;
-                    self.text(n + 1, end - 1, true);
+                    self.push_range(n + 1, end - 1, true);
                     n = end;
                 }
-                b'"' => n = self.double(n + 1, Some(b'"'))? + 1,
-                b'$' => n = self.dollar(n, false)?,
-                b'`' => n = self.backquote(n, false)?,
+                b'"' => n = self.read_double_quoted(n + 1, Some(b'"'))? + 1,
+                b'$' => n = self.read_dollar(n, false)?,
+                b'`' => n = self.read_backquoted(n, false)?,
                 b'<' | b'>' if self.s.get(n + 1) == Some(&b'(') => {
                     let end = super::token::end_of_list(self.s, n + 2, 1)?;
                     self.out.push(WordPiece::Process { text: self.word[n + 2..end].to_owned(), at: n + 2 });
@@ -400,7 +399,7 @@ impl WordLexer<'_> {
                 }
                 b => {
                     let end = next_char(self.word, n);
-                    self.text(n, end, false);
+                    self.push_range(n, end, false);
                     n = end;
                     tilde = self.tildes && matches!(b, b'=' | b':');
                     continue;
@@ -412,8 +411,8 @@ impl WordLexer<'_> {
         Ok(self.out)
     }
 
-    /// The inside of double quotes up to `until`, or a here-document's body up to its end.
-    fn double(&mut self, at: usize, until: Option<u8>) -> LexResult<usize> {
+    /// Reads the inside of double quotes up to `until`, or a here-document body to its end.
+    fn read_double_quoted(&mut self, at: usize, until: Option<u8>) -> LexResult<usize> {
         let mut n = at;
         if until.is_some() {
             // Empty quotes are a word too.
@@ -423,17 +422,17 @@ impl WordLexer<'_> {
             match self.s[n] {
                 b if Some(b) == until => return Ok(n),
                 b'\\' => match self.s.get(n + 1) {
-                    Some(b'\n') => return Err(LexError::Continued(n)),
-                    Some(b'$' | b'`' | b'\\') => (self.text(n + 1, n + 2, true), n += 2).1,
-                    Some(b'"') if until.is_some() => (self.text(n + 1, n + 2, true), n += 2).1,
+                    Some(b'\n') => return Err(LexError::Continuation(n)),
+                    Some(b'$' | b'`' | b'\\') => (self.push_range(n + 1, n + 2, true), n += 2).1,
+                    Some(b'"') if until.is_some() => (self.push_range(n + 1, n + 2, true), n += 2).1,
                     None => return Err(LexError::Unterminated),
-                    _ => (self.text(n, n + 1, true), n += 1).1,
+                    _ => (self.push_range(n, n + 1, true), n += 1).1,
                 },
-                b'$' => n = self.dollar(n, true)?,
-                b'`' => n = self.backquote(n, true)?,
+                b'$' => n = self.read_dollar(n, true)?,
+                b'`' => n = self.read_backquoted(n, true)?,
                 _ => {
                     let end = next_char(self.word, n);
-                    self.text(n, end, true);
+                    self.push_range(n, end, true);
                     n = end;
                 }
             }
@@ -441,7 +440,7 @@ impl WordLexer<'_> {
         if until.is_some() { Err(LexError::Unterminated) } else { Ok(n) }
     }
 
-    fn backquote(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
+    fn read_backquoted(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
         let end = after_backquote(self.s, at)?;
         let raw = &self.word[at + 1..end - 1];
         let mut text = String::with_capacity(raw.len());
@@ -457,7 +456,7 @@ impl WordLexer<'_> {
         Ok(end)
     }
 
-    fn dollar(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
+    fn read_dollar(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
         let end = after_dollar(self.s, at, quoted, 0)?;
         let inner = |skip: usize, tail: usize| self.word.get(at + skip..end - tail).unwrap_or_default().to_owned();
         let piece = match self.s.get(at + 1) {
@@ -468,21 +467,21 @@ impl WordLexer<'_> {
             Some(b'[') => WordPiece::Arithmetic { text: inner(2, 1) },
             Some(b'{') => {
                 let text = inner(2, 1);
-                match parameter(&text) {
-                    // Which quotes count in there depends on the operator.
+                match parse_parameter(&text) {
+                    // Which quotes count inside depends on the operator.
                     Some(p) if !(quoted && p.rest.contains('\'')) => WordPiece::Parameter { parameter: p, quoted },
-                    _ => WordPiece::Strange,
+                    _ => WordPiece::Unsupported,
                 }
             }
             Some(b'\'') if !quoted => {
-                let text = ansi_c(&inner(2, 1));
+                let text = decode_ansi_c(&inner(2, 1));
                 match text {
                     Some(text) => WordPiece::Text { text, quoted: true },
-                    None => WordPiece::Strange,
+                    None => WordPiece::Unsupported,
                 }
             }
             Some(b'"') if !quoted => {
-                self.double(at + 2, Some(b'"'))?;
+                self.read_double_quoted(at + 2, Some(b'"'))?;
                 return Ok(end);
             }
             _ if end > at + 1 => {
@@ -498,13 +497,13 @@ impl WordLexer<'_> {
     }
 }
 
-/// The start of the character behind the one that starts at `n`.
+/// The start of the character behind the one at `n`.
 fn next_char(s: &str, n: usize) -> usize {
     s.get(n..).and_then(|rest| rest.chars().next()).map_or(n, |c| n + c.len_utf8())
 }
 
-/// The inside of `${…}`; none for what bash would call a bad substitution, or run (`${ cmd; }`).
-fn parameter(text: &str) -> Option<Parameter> {
+/// Parses the inside of `${…}`. None for a bad substitution, or for one that runs a command (`${ cmd; }`).
+fn parse_parameter(text: &str) -> Option<Parameter> {
     let mut p = Parameter::default();
     let mut rest = text;
     let special = |s: &str| s.starts_with(['@', '*', '?', '$', '!', '-', '#']);
@@ -533,8 +532,8 @@ fn parameter(text: &str) -> Option<Parameter> {
     (operator && (!p.length || p.rest.is_empty())).then_some(p)
 }
 
-/// Decodes the inside of `$'…'`; none for what is not text afterwards.
-pub(crate) fn ansi_c(text: &str) -> Option<String> {
+/// Decodes the inside of `$'…'`. None if the result is not text.
+pub(crate) fn decode_ansi_c(text: &str) -> Option<String> {
     let mut out: Vec<u8> = Vec::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     let number = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>, radix: u32, most: usize, first: &str| {
@@ -573,7 +572,7 @@ pub(crate) fn ansi_c(text: &str) -> Option<String> {
                 continue;
             }
         };
-        // A NUL ends the text, and then the rest is lost.
+        // Bash drops the text behind a NUL.
         if byte == 0 {
             return None;
         }

@@ -1,49 +1,49 @@
-//! Commands whose output is a list of file names: `find`, `git ls-files`, `grep -l` and their kind, and filters behind
-//! them that only choose among lines. What reads the list reads files below known directories.
+//! Commands whose output is a list of file names: `find`, `git ls-files`, `grep -l` and similar, and filters that
+//! only select lines of such a list. A command that reads the list reads files below known directories.
 //!
-//! The list is known as globs. They say where the names can lie and which names were asked for, so that
-//! `find . -name .env | xargs cat` asks as `cat .env` does. They are no promise about every word: whoever splits the list at
-//! blanks may make two words of one name. So only what the kernel confines to reading takes them for paths; for everything
-//! else they are unknown words.
+//! The list is described by globs: where the names can be, and which names were asked for. So `find . -name .env |
+//! xargs cat` needs approval as `cat .env` does. The globs do not describe every word: a command that splits the list
+//! at blanks may make two words of one name. So only commands that the kernel confines to reading take them as paths;
+//! for all others they are unknown words.
 
-use super::state::escaped;
+use super::state::escape_glob;
 use crate::{
     phrase,
     tables::{self, ParsedOptions},
 };
 use countersign_model::{InputSource, Occurrence, Word, WordValue};
 
-/// More starts and names than anyone writes.
+/// A list with more globs is treated as unknown.
 const MAX_GLOBS: usize = 32;
 
-/// The globs that a command's output matches, line by line; none when it may print anything else.
-pub(super) fn listed(made: &Occurrence) -> Option<Vec<String>> {
+/// The globs that match every line of a command's output; none if it may print anything else.
+pub(super) fn listed_globs(occurrence: &Occurrence) -> Option<Vec<String>> {
     let hidden = |r: &countersign_model::Redirect| !r.write || r.target.text() == Some("/dev/null");
-    if made.opaque.is_some() || !made.assignments.is_empty() || !made.redirects.iter().all(hidden) {
+    if occurrence.opaque.is_some() || !occurrence.assignments.is_empty() || !occurrence.redirects.iter().all(hidden) {
         return None;
     }
-    let (program, words) = made.words.split_first()?;
+    let (program, words) = occurrence.words.split_first()?;
     let globs = match (program.text()?, words.first().and_then(Word::text)) {
-        ("find", _) => of_find(words),
-        ("grep" | "egrep" | "fgrep", _) => of_grep(words).or_else(|| filtered(made, words)),
-        ("rg", _) => of_rg(words),
-        ("ls", _) => of_ls(words),
-        ("fd" | "fdfind", _) => of_fd(words),
-        ("git", Some("ls-files")) => of_ls_files(&words[1..]),
-        ("git", Some("grep")) => of_git(&words[1..], &["-l", "--name-only", "--files-with-matches"]),
-        ("git", Some("diff" | "diff-tree" | "ls-tree")) => of_git(&words[1..], &["--name-only"]),
-        ("head" | "tail" | "sort" | "uniq" | "cat" | "tr", _) => filtered(made, words),
+        ("find", _) => find_globs(words),
+        ("grep" | "egrep" | "fgrep", _) => grep_globs(words).or_else(|| filtered_globs(occurrence, words)),
+        ("rg", _) => rg_globs(words),
+        ("ls", _) => ls_globs(words),
+        ("fd" | "fdfind", _) => fd_globs(words),
+        ("git", Some("ls-files")) => ls_files_globs(&words[1..]),
+        ("git", Some("grep")) => git_globs(&words[1..], &["-l", "--name-only", "--files-with-matches"]),
+        ("git", Some("diff" | "diff-tree" | "ls-tree")) => git_globs(&words[1..], &["--name-only"]),
+        ("head" | "tail" | "sort" | "uniq" | "cat" | "tr", _) => filtered_globs(occurrence, words),
         _ => None,
     }?;
     (!globs.is_empty() && globs.len() <= MAX_GLOBS).then_some(globs)
 }
 
-fn everything() -> Vec<String> {
+fn any_name() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// git, told to print names, and nothing that would print more or put something before them.
-fn of_git(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
+/// For git commands that print names, with no option that prints more or adds a prefix.
+fn git_globs(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
     const NAMES_ONLY: &[&str] = &[
         "--",
         "-l",
@@ -74,32 +74,32 @@ fn of_git(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
             return None;
         }
     }
-    listing.then(everything)
+    listing.then(any_name)
 }
 
-/// Words by the grammar of a read-only phrase; none when they do not fit it.
-fn parsed<'w>(verb: &str, words: &'w [Word]) -> Option<ParsedOptions<'w>> {
+/// Parses words by the grammar of a read-only phrase; none if they do not fit.
+fn parse_words<'w>(verb: &str, words: &'w [Word]) -> Option<ParsedOptions<'w>> {
     let phrase = tables::phrase(verb)?;
     let parsed = phrase.grammar.parse_options(words, phrase.harmless, false);
     parsed.misfit.is_none().then_some(parsed)
 }
 
-fn values<'p>(parsed: &'p ParsedOptions<'_>, options: &[&str]) -> Vec<&'p Word> {
+fn option_values<'p>(parsed: &'p ParsedOptions<'_>, options: &[&str]) -> Vec<&'p Word> {
     parsed.options.iter().filter(|(o, _, _)| options.contains(&o.as_str())).filter_map(|(_, v, _)| v.as_ref()).collect()
 }
 
 /// The globs that a word can be.
-fn globs_of(word: &Word) -> Option<Vec<String>> {
+fn word_globs(word: &Word) -> Option<Vec<String>> {
     match &word.value {
-        WordValue::One(text) => Some(vec![escaped(text)]),
-        WordValue::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
+        WordValue::One(text) => Some(vec![escape_glob(text)]),
+        WordValue::Any(texts) => Some(texts.iter().map(|t| escape_glob(t)).collect()),
         WordValue::Pattern(globs) => Some(globs.clone()),
         WordValue::Unknown => None,
     }
 }
 
-/// Every name below every start; without names, everything and the start itself.
-fn below(starts: &[String], names: &[String]) -> Vec<String> {
+/// Every name below every start; without names, everything below and the start itself.
+fn globs_below(starts: &[String], names: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for start in starts {
         let join = |name: &str| match start.as_str() {
@@ -117,20 +117,20 @@ fn below(starts: &[String], names: &[String]) -> Vec<String> {
     all
 }
 
-fn of_find(words: &[Word]) -> Option<Vec<String>> {
+fn find_globs(words: &[Word]) -> Option<Vec<String>> {
     let starts: Vec<String> = phrase::find_starts(words);
     if starts.iter().any(|s| s.starts_with('-')) {
         return None;
     }
     let texts: Vec<Option<&str>> = words.iter().map(Word::text).collect();
     let (mut names, mut other) = (Vec::new(), false);
-    // Where nothing says what to print, all that any alternative lets through is printed, also what is pruned.
+    // Without a print action, find prints what any alternative accepts, including pruned names.
     let printed = texts.iter().any(|t| matches!(t, Some("-print" | "-print0"))) || !texts.contains(&Some("-prune"));
     for (n, text) in texts.iter().enumerate() {
-        let left_out = printed && phrase::find_leaves_out(words, n);
+        let left_out = printed && phrase::find_excludes(words, n);
         match text {
             Some("-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename") if !left_out => {
-                // In quotes a pattern is text to the shell and a pattern to find.
+                // A quoted pattern is text to the shell and a pattern to `find`.
                 match &words.get(n + 1)?.value {
                     WordValue::One(glob) => names.push(glob.clone()),
                     WordValue::Any(globs) | WordValue::Pattern(globs) => names.extend(globs.iter().cloned()),
@@ -145,49 +145,51 @@ fn of_find(words: &[Word]) -> Option<Vec<String>> {
             _ => {}
         }
     }
-    let mut globs = below(&starts, &names);
+    let mut globs = globs_below(&starts, &names);
     if other && !names.is_empty() {
-        globs.extend(below(&starts, &[]));
+        globs.extend(globs_below(&starts, &[]));
     }
     Some(globs)
 }
 
-/// Where a search looks, with the names that it is told to look at.
-fn searched(parsed: &ParsedOptions<'_>, pattern: usize, selects: &[&str]) -> Option<Vec<String>> {
+/// The globs of the files that a search reads, limited to the selected names.
+fn search_globs(parsed: &ParsedOptions<'_>, pattern: usize, selects: &[&str]) -> Option<Vec<String>> {
     let mut starts = Vec::new();
     for (word, _) in parsed.operands.iter().skip(pattern) {
-        starts.extend(globs_of(word)?);
+        starts.extend(word_globs(word)?);
     }
     if starts.is_empty() {
         starts.push(String::new());
     }
     let mut names = Vec::new();
-    for word in values(parsed, selects) {
+    for word in option_values(parsed, selects) {
         names.extend(word.texts()?.iter().filter(|t| !t.starts_with('!')).cloned());
     }
-    Some(below(&starts, &names))
+    Some(globs_below(&starts, &names))
 }
 
-fn of_grep(words: &[Word]) -> Option<Vec<String>> {
-    let parsed = parsed("grep", words)?;
+fn grep_globs(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parse_words("grep", words)?;
     let lists = parsed.has(&["-l", "-L", "--files-with-matches", "--files-without-match"]);
     let pattern = usize::from(!parsed.has(&["-e", "-f", "--regexp", "--file"]));
     let reads_input =
         parsed.operands.len() <= pattern && !parsed.has(&["-r", "-R", "--recursive", "--dereference-recursive"]);
-    // What it calls its input may be anything.
-    (lists && !reads_input && !parsed.has(&["--label"])).then(|| searched(&parsed, pattern, &["--include"])).flatten()
+    // `--label` replaces the printed name of the input.
+    (lists && !reads_input && !parsed.has(&["--label"]))
+        .then(|| search_globs(&parsed, pattern, &["--include"]))
+        .flatten()
 }
 
-fn of_rg(words: &[Word]) -> Option<Vec<String>> {
-    let parsed = parsed("rg", words)?;
+fn rg_globs(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parse_words("rg", words)?;
     let all = parsed.has(&["--files"]);
     let lists = all || parsed.has(&["-l", "--files-with-matches", "--files-without-match"]);
     let pattern = usize::from(!all && !parsed.has(&["-e", "-f", "--regexp", "--file"]));
-    lists.then(|| searched(&parsed, pattern, &["-g", "--glob", "--iglob"])).flatten()
+    lists.then(|| search_globs(&parsed, pattern, &["-g", "--glob", "--iglob"])).flatten()
 }
 
-fn of_fd(words: &[Word]) -> Option<Vec<String>> {
-    let parsed = parsed("fd", words)?;
+fn fd_globs(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parse_words("fd", words)?;
     if parsed.has(&[
         "-l",
         "--list-details",
@@ -200,46 +202,46 @@ fn of_fd(words: &[Word]) -> Option<Vec<String>> {
     ]) {
         return None;
     }
-    let mut names: Vec<String> = values(&parsed, &["-e", "--extension"])
+    let mut names: Vec<String> = option_values(&parsed, &["-e", "--extension"])
         .into_iter()
         .map(|w| w.text().map(|ending| format!("*.{ending}")))
         .collect::<Option<_>>()?;
     if let Some((word, _)) = parsed.operands.first() {
         let text = word.text()?;
-        match plain(text) {
+        match plain_regex_glob(text) {
             Some(text) => names.push(format!("*{text}*")),
             None => return None,
         }
     }
     let mut starts = Vec::new();
     for (word, _) in parsed.operands.iter().skip(1) {
-        starts.extend(globs_of(word)?);
+        starts.extend(word_globs(word)?);
     }
     if starts.is_empty() {
         starts.push(String::new());
     }
-    Some(below(&starts, &names))
+    Some(globs_below(&starts, &names))
 }
 
-fn of_ls(words: &[Word]) -> Option<Vec<String>> {
-    let parsed = parsed("ls", words)?;
+fn ls_globs(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parse_words("ls", words)?;
     if parsed.has(&["-l", "-o", "-g", "-n", "-s", "-i", "-C", "-m", "-x", "-F", "-p", "-Q", "-b", "-R", "-Z"])
         || parsed.options.iter().any(|(o, _, _)| o.starts_with("--") && o != "--all" && o != "--almost-all")
     {
         return None;
     }
-    let mut globs = everything();
+    let mut globs = any_name();
     if parsed.has(&["-a", "-A", "-f", "--all", "--almost-all"]) {
         globs.push(".*".to_owned());
     }
     for (word, _) in &parsed.operands {
-        globs.extend(globs_of(word)?);
+        globs.extend(word_globs(word)?);
     }
     Some(globs)
 }
 
-fn of_ls_files(words: &[Word]) -> Option<Vec<String>> {
-    let parsed = parsed("git ls-files", words)?;
+fn ls_files_globs(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parse_words("git ls-files", words)?;
     const NAMES_ONLY: &[&str] = &[
         "-c",
         "-d",
@@ -277,24 +279,24 @@ fn of_ls_files(words: &[Word]) -> Option<Vec<String>> {
         }
     }
     if globs.is_empty() {
-        globs = everything();
+        globs = any_name();
     }
     Some(globs)
 }
 
-/// What is left of a list behind a filter that chooses among its lines and changes none.
-fn filtered(made: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
-    let InputSource::Files(globs) = &made.input else { return None };
-    let program = made.words.first()?.text()?;
-    let parsed = parsed(program, words)?;
+/// The list behind a filter that selects lines and changes none.
+fn filtered_globs(occurrence: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
+    let InputSource::Files(globs) = &occurrence.input else { return None };
+    let program = occurrence.words.first()?.text()?;
+    let parsed = parse_words(program, words)?;
     let mut globs = globs.clone();
     match program {
-        // Bytes may end or begin in the middle of a name.
+        // A byte count may cut a name in the middle.
         "head" | "tail" if parsed.operands.is_empty() && !parsed.has(&["-c", "--bytes"]) => {}
         "cat" if parsed.operands.is_empty() && parsed.options.is_empty() => {}
         "sort" if parsed.operands.is_empty() => {}
         "uniq" if parsed.operands.is_empty() && !parsed.has(&["-c", "--count"]) => {}
-        // Between lines and what `-0` takes.
+        // Converts between lines and the format of `xargs -0`.
         "tr" => {
             let texts: Vec<Option<&str>> = parsed.operands.iter().map(|(w, _)| w.text()).collect();
             if !matches!(texts[..], [Some("\\n"), Some("\\0")] | [Some("\\0"), Some("\\n")])
@@ -310,9 +312,9 @@ fn filtered(made: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
                 return None;
             }
             if !parsed.has(&["-v", "--invert-match"]) {
-                // What is asked for by this is asked for by name.
-                let wanted = parsed.operands[0].0.text().and_then(plain)?;
-                globs.extend(below(&[String::new()], &[format!("*{wanted}*")]));
+                // A pattern that selects names asks for these names.
+                let wanted = parsed.operands[0].0.text().and_then(plain_regex_glob)?;
+                globs.extend(globs_below(&[String::new()], &[format!("*{wanted}*")]));
             }
         }
         _ => return None,
@@ -320,8 +322,8 @@ fn filtered(made: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
     Some(globs)
 }
 
-/// A regular expression that stands for itself, with `.` as any letter; the glob that it is.
-fn plain(regex: &str) -> Option<String> {
+/// The glob for a regular expression of literal characters and `.`; none for any other.
+fn plain_regex_glob(regex: &str) -> Option<String> {
     let mut out = String::new();
     let mut chars = regex.trim_start_matches('^').trim_end_matches('$').chars();
     while let Some(c) = chars.next() {

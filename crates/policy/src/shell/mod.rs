@@ -1,28 +1,30 @@
-//! Shell text, read with bash's own grammar: every command in it, with what is known of its words and of where it
-//! runs. No regular expressions over text; what cannot be read is opaque.
+//! Reads shell text with bash's grammar: every command in it, with what is known about its words and its directory.
+//! Text that cannot be read is opaque; nothing is guessed by regular expressions.
 
+mod assigned_variables;
 mod braces;
-mod changes;
+mod command_parts;
 mod conditional;
 mod expand;
 mod lex;
 mod listing;
-mod parts;
-mod simple;
+mod nested_commands;
+mod plan_builder;
+mod simple_command;
 mod state;
-mod strip;
 mod token;
-mod walk;
-mod wrap;
+mod wrappers;
 
-pub(crate) use simple::{inert, keeps_characters, mutates_bash, read_by_bash, splits_characters};
-pub(crate) use state::unescaped;
-pub(crate) use walk::PlanBuilder;
-pub(crate) use wrap::runs_scripts;
+pub(crate) use nested_commands::runs_scripts;
+pub(crate) use plan_builder::PlanBuilder;
+pub(crate) use simple_command::{
+    is_bash_variable, is_inert_variable, keeps_characters, mutates_bash, splits_characters,
+};
+pub(crate) use state::unescape_glob;
 
-/// The first character that a person would not see, or that would reorder what they see.
+/// The first character that is invisible, or that reorders the text on screen.
 #[must_use]
-pub fn invisible(text: &str) -> Option<char> {
+pub fn find_invisible_char(text: &str) -> Option<char> {
     text.chars().find(|c| {
         matches!(c,
             '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}'

@@ -1,4 +1,5 @@
-//! What the shell knows at one point of a text: where it is, what its variables hold, what has been changed about it.
+//! What is known about the shell at one point of a text: its directory, the values of its variables, and its changed
+//! settings.
 
 use countersign_model::{Directory, WordValue};
 use std::{
@@ -6,26 +7,26 @@ use std::{
     rc::Rc,
 };
 
-/// The most values that a finite set holds.
-pub(crate) const MOST_VALUES: usize = 32;
+/// The largest number of values in a known set.
+pub(crate) const MAX_WORD_VALUES: usize = 32;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ShellState {
     pub(super) directory: Rc<Directory>,
     pub(super) variables: Rc<BTreeMap<String, WordValue>>,
-    /// Assignments that programs started from here on will see, and that are not inert.
+    /// Exported assignments that later programs see, except inert ones.
     pub(super) exported: Rc<BTreeMap<String, WordValue>>,
     pub(super) functions: Rc<BTreeSet<String>>,
     pub(super) readonly: Rc<BTreeSet<String>>,
     /// Variables that hold one word of a list of file names.
-    pub(super) listed: Rc<BTreeSet<String>>,
-    /// Nothing is known about any variable any more.
-    pub(super) forgotten: bool,
-    /// PATH, HOME or IFS are not what they were: names, tildes and words mean something else.
+    pub(super) holds_file_name: Rc<BTreeSet<String>>,
+    /// The values of all variables are unknown.
+    pub(super) variables_unknown: bool,
+    /// PATH, HOME or IFS have changed, so names, tildes or word splitting mean something else.
     pub(super) path_changed: bool,
     pub(super) home_changed: bool,
     pub(super) ifs_changed: bool,
-    /// The shell may go by where it really is, not by how it got there: `..` is then above what a link leads to.
+    /// The shell may use physical paths: `..` is then the parent of a symbolic link's target.
     pub(super) physical: bool,
 }
 
@@ -37,8 +38,8 @@ impl ShellState {
             exported: Rc::default(),
             functions: Rc::default(),
             readonly: Rc::default(),
-            listed: Rc::default(),
-            forgotten: false,
+            holds_file_name: Rc::default(),
+            variables_unknown: false,
             path_changed: false,
             home_changed: false,
             ifs_changed: false,
@@ -46,7 +47,7 @@ impl ShellState {
         }
     }
 
-    /// After something that may have done anything to this shell.
+    /// Forgets everything, after a command that may have changed the shell in any way.
     pub(super) fn forget(&mut self) {
         self.directory = Rc::new(Directory::Unknown);
         self.forget_variables();
@@ -54,7 +55,7 @@ impl ShellState {
 
     pub(super) fn forget_variables(&mut self) {
         self.variables = Rc::default();
-        self.forgotten = true;
+        self.variables_unknown = true;
     }
 
     pub(super) fn set(&mut self, name: &str, value: WordValue) {
@@ -64,22 +65,22 @@ impl ShellState {
             "IFS" => self.ifs_changed = true,
             _ => {}
         }
-        if self.listed.contains(name) {
-            Rc::make_mut(&mut self.listed).remove(name);
+        if self.holds_file_name.contains(name) {
+            Rc::make_mut(&mut self.holds_file_name).remove(name);
         }
         Rc::make_mut(&mut self.variables).insert(name.to_owned(), value);
     }
 
     pub(super) fn mark_listed(&mut self, name: &str) {
-        Rc::make_mut(&mut self.listed).insert(name.to_owned());
+        Rc::make_mut(&mut self.holds_file_name).insert(name.to_owned());
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&WordValue> {
         self.variables.get(name)
     }
 
-    /// What is known when it is one or the other.
-    pub(super) fn or(mut self, other: Self) -> Self {
+    /// What is known if the shell is in one of the two states.
+    pub(super) fn merge(mut self, other: Self) -> Self {
         if self == other {
             return self;
         }
@@ -97,10 +98,10 @@ impl ShellState {
             let mut merged = BTreeMap::new();
             for name in self.variables.keys().chain(other.variables.keys()) {
                 let value = match (self.variables.get(name), other.variables.get(name)) {
-                    // A stack is one list or the other, not one of all that is in them.
+                    // The directory stack is one list or the other, not a mixture.
                     (Some(a), Some(b)) if name == "\0stack" && a != b => WordValue::Unknown,
-                    (Some(a), Some(b)) => either(a, b),
-                    // Set on one side only: on the other it is what it was before, which nobody told us.
+                    (Some(a), Some(b)) => merge_values(a, b),
+                    // Set in only one state: in the other it keeps an earlier value, which is unknown.
                     _ => WordValue::Unknown,
                 };
                 merged.insert(name.clone(), value);
@@ -118,10 +119,10 @@ impl ShellState {
         if !other.readonly.is_subset(&self.readonly) {
             Rc::make_mut(&mut self.readonly).extend(other.readonly.iter().cloned());
         }
-        if !other.listed.is_subset(&self.listed) {
-            Rc::make_mut(&mut self.listed).extend(other.listed.iter().cloned());
+        if !other.holds_file_name.is_subset(&self.holds_file_name) {
+            Rc::make_mut(&mut self.holds_file_name).extend(other.holds_file_name.iter().cloned());
         }
-        self.forgotten |= other.forgotten;
+        self.variables_unknown |= other.variables_unknown;
         self.path_changed |= other.path_changed;
         self.home_changed |= other.home_changed;
         self.ifs_changed |= other.ifs_changed;
@@ -130,19 +131,19 @@ impl ShellState {
     }
 }
 
-/// One or the other.
-pub(super) fn either(a: &WordValue, b: &WordValue) -> WordValue {
+/// A value that is one or the other.
+pub(super) fn merge_values(a: &WordValue, b: &WordValue) -> WordValue {
     if a == b {
         return a.clone();
     }
     let union = |a: &[String], b: &[String]| {
         let mut all = a.to_vec();
         all.extend(b.iter().filter(|v| !a.contains(v)).cloned());
-        (all.len() <= MOST_VALUES).then_some(all)
+        (all.len() <= MAX_WORD_VALUES).then_some(all)
     };
     let globs = |value: &WordValue| match value {
-        WordValue::One(text) => Some(vec![escaped(text)]),
-        WordValue::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
+        WordValue::One(text) => Some(vec![escape_glob(text)]),
+        WordValue::Any(texts) => Some(texts.iter().map(|t| escape_glob(t)).collect()),
         WordValue::Pattern(globs) => Some(globs.clone()),
         WordValue::Unknown => None,
     };
@@ -160,8 +161,8 @@ pub(super) fn either(a: &WordValue, b: &WordValue) -> WordValue {
     }
 }
 
-/// Literal text as a glob that matches only it.
-pub(super) fn escaped(text: &str) -> String {
+/// Escapes literal text to a glob that matches only it.
+pub(super) fn escape_glob(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | '\\') {
@@ -172,15 +173,15 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// The text of a glob that has nothing to match; none for one that has.
-pub(crate) fn unescaped(glob: &str) -> Option<String> {
+/// The text of a glob without wildcards; none for a glob with wildcards.
+pub(crate) fn unescape_glob(glob: &str) -> Option<String> {
     let mut out = String::with_capacity(glob.len());
     let mut chars = glob.chars();
     while let Some(c) = chars.next() {
         match c {
             '\\' => out.extend(chars.next()),
             '*' | '?' => return None,
-            // Without its end it is a bracket like any other.
+            // An unclosed bracket is literal.
             '[' if chars.as_str().contains(']') => return None,
             c => out.push(c),
         }
@@ -188,7 +189,7 @@ pub(crate) fn unescaped(glob: &str) -> Option<String> {
     Some(out)
 }
 
-/// How a list of commands can be left: after success, after failure. None: it is not left that way.
+/// The states after which a list of commands ends: by success, by failure. None: it never ends that way.
 #[derive(Debug, Clone)]
 pub(super) struct ExitStates {
     pub(super) ok: Option<ShellState>,
@@ -196,19 +197,19 @@ pub(super) struct ExitStates {
 }
 
 impl ExitStates {
-    pub(super) fn same(state: ShellState) -> Self {
+    pub(super) fn unchanged(state: ShellState) -> Self {
         Self { ok: Some(state.clone()), failed: Some(state) }
     }
 
-    /// Whatever happened.
-    pub(super) fn any(self) -> Option<ShellState> {
-        either_state(self.ok, self.failed)
+    /// The state after success or failure.
+    pub(super) fn merged(self) -> Option<ShellState> {
+        merge_states(self.ok, self.failed)
     }
 }
 
-pub(super) fn either_state(a: Option<ShellState>, b: Option<ShellState>) -> Option<ShellState> {
+pub(super) fn merge_states(a: Option<ShellState>, b: Option<ShellState>) -> Option<ShellState> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(a.or(b)),
+        (Some(a), Some(b)) => Some(a.merge(b)),
         (a, b) => a.or(b),
     }
 }

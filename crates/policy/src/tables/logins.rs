@@ -1,17 +1,17 @@
-//! What known tools sign in with: files of the home, and local sockets.
+//! What known tools log in with: files of the home, and unix sockets.
 
-use super::{Examples, rows};
+use super::{Examples, parse_rows};
 use countersign_model::{Occurrence, Risk};
 use std::{collections::HashMap, sync::OnceLock};
 
-/// What one tool needs beside its workspace to act as its user.
+/// What one tool needs in addition to its workspace to act as its user.
 pub(crate) struct ToolLogin {
-    /// Below the home: read, and written.
+    /// Paths below the home that the tool reads, and that it writes.
     pub(crate) reads: Vec<&'static str>,
     pub(crate) writes: Vec<&'static str>,
-    /// It speaks with an agent, a daemon or a database over a unix socket.
+    /// The tool connects to an agent, a daemon or a database over a unix socket.
     pub(crate) sockets: bool,
-    /// Only where an option of the command has raised `credential`: a person or a grant accepted that then.
+    /// Applies only if an option of the command raised `credential`, which the user or a grant then accepted.
     if_credential: bool,
     pub(crate) examples: Examples,
 }
@@ -22,15 +22,15 @@ pub(super) fn all_logins() -> &'static HashMap<&'static str, ToolLogin> {
     static ALL: OnceLock<HashMap<&'static str, ToolLogin>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
-        for row in rows(LOGINS) {
+        for row in parse_rows(LOGINS) {
             for verb in row.head.split(" | ") {
-                let words = |keyword| row.all(keyword).flat_map(str::split_whitespace).collect();
+                let words = |keyword| row.values(keyword).flat_map(str::split_whitespace).collect();
                 let login = ToolLogin {
                     reads: words("reads"),
                     writes: words("writes"),
-                    sockets: row.has("sockets"),
-                    if_credential: row.has("if-credential"),
-                    examples: Examples::of(&row),
+                    sockets: row.has_keyword("sockets"),
+                    if_credential: row.has_keyword("if-credential"),
+                    examples: Examples::from_row(&row),
                 };
                 all.insert(verb, login);
             }
@@ -39,8 +39,8 @@ pub(super) fn all_logins() -> &'static HashMap<&'static str, ToolLogin> {
     })
 }
 
-/// What an occurrence signs in with: by its verb, or the longest start of it that the table knows.
-pub(crate) fn login(occurrence: &Occurrence) -> Option<&'static ToolLogin> {
+/// What an occurrence logs in with: by its verb, or by the longest prefix of it in the table.
+pub(crate) fn find_login(occurrence: &Occurrence) -> Option<&'static ToolLogin> {
     let mut verb = occurrence.verb.as_str();
     loop {
         if let Some(found) = all_logins().get(verb) {

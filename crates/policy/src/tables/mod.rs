@@ -1,50 +1,50 @@
-//! The tables: what is known about programs, as data. Each row carries examples that it must and must not match, and
-//! a test runs them all through the gate.
+//! The tables: knowledge about programs, as data. Each row has examples that it must and must not match, and a test
+//! runs all of them through the gate.
 //!
 //! A table is text: a line that starts in the first column opens a row, indented lines belong to it, `#` starts a
 //! comment. Options are written as they are typed: `-abc` three flags, `-n=t` a value, `-i[=t]` a value only if it is
-//! attached, `--all`, `--color[=t]`, `--width=t`, `-#` a bare number. The letter says what the value is: `t` text,
+//! attached, `--all`, `--color[=t]`, `--width=t`, `-#` a bare number. The letter is the kind of the value: `t` text,
 //! `f` a file that is read, `d` a directory that is read, `w` a file that is written, `W` a directory that is
-//! written, `x` something that is run.
+//! written, `x` a command that is run.
 
 mod logins;
 mod options;
 mod risks;
 mod verbs;
 
-pub(crate) use logins::login;
+pub(crate) use logins::find_login;
 pub(crate) use options::{OperandRole, OptionGrammar, ParsedOptions, may_be_option};
-pub(crate) use risks::{RiskTrigger, VerbRisks, effects};
-pub(crate) use verbs::depth;
+pub(crate) use risks::{RiskTrigger, VerbRisks, find_risks};
+pub(crate) use verbs::find_subcommands;
 
 use std::{collections::HashMap, sync::OnceLock};
 
-/// Every table, as it stands: what the gate knows by itself.
-pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
+/// The texts of all built-in tables.
+pub(crate) fn table_texts() -> impl Iterator<Item = &'static str> {
     PHRASES.iter().chain(risks::RISKS).copied().chain([WRAPPERS, TOOLS, verbs::VERBS, logins::LOGINS])
 }
 
-/// One row of a table, before it is understood.
+/// One row of a table, before it is interpreted.
 pub(crate) struct TableRow {
     pub(crate) head: &'static str,
     pub(crate) lines: Vec<&'static str>,
 }
 
 impl TableRow {
-    /// What stands behind a keyword, for every line that starts with it.
-    pub(crate) fn all(&self, keyword: &'static str) -> impl Iterator<Item = &'static str> + '_ {
+    /// The text behind a keyword, for every line that starts with it.
+    pub(crate) fn values(&self, keyword: &'static str) -> impl Iterator<Item = &'static str> + '_ {
         self.lines.iter().filter_map(move |l| {
             let rest = l.strip_prefix(keyword)?;
             (rest.is_empty() || rest.starts_with(' ')).then(|| rest.trim_start())
         })
     }
 
-    pub(crate) fn has(&self, keyword: &'static str) -> bool {
-        self.all(keyword).next().is_some()
+    pub(crate) fn has_keyword(&self, keyword: &'static str) -> bool {
+        self.values(keyword).next().is_some()
     }
 }
 
-pub(crate) fn rows(text: &'static str) -> Vec<TableRow> {
+pub(crate) fn parse_rows(text: &'static str) -> Vec<TableRow> {
     let mut rows: Vec<TableRow> = Vec::new();
     for line in text.lines() {
         let bare = line.trim();
@@ -63,32 +63,33 @@ pub(crate) fn rows(text: &'static str) -> Vec<TableRow> {
 pub(crate) struct Phrase {
     pub(crate) name: &'static str,
     pub(crate) grammar: OptionGrammar,
-    /// Reads the working directory when no path is given.
+    /// Reads the working directory if no path is given.
     pub(crate) here: bool,
-    /// None of its options can do harm, so a file name that looks like one does not either.
+    /// No option can do harm, so a file name that looks like an option cannot either.
     pub(crate) harmless: bool,
-    /// Behind its first operand, everything is one.
+    /// Every word behind the first operand is an operand.
     pub(crate) ordered: bool,
-    /// Options that mean everything below, or `always`.
+    /// Options that make it recursive, or `always`.
     pub(crate) recursive: Vec<&'static str>,
-    /// Options whose value is a pattern of names: what is read goes by it.
+    /// Options whose value is a name pattern that selects the files to read.
     pub(crate) selects: Vec<&'static str>,
-    /// Whatever its words are, they are text to it: it reads, writes and runs nothing that they name.
+    /// Its words are only text: it reads, writes and runs nothing that they name.
     pub(crate) any_words: bool,
-    /// What it runs or loads may be the workspace's own: only a task that the kernel confines may run it unasked.
+    /// It may run or load files of the workspace, so it runs without approval only in a task that the kernel
+    /// confines.
     pub(crate) confined: bool,
-    /// The words that have to come first for it to be this phrase.
+    /// The words that must come first for this phrase.
     pub(crate) when: Vec<&'static str>,
-    /// Options in whose presence the first operand is not the pattern or program.
+    /// Options that take the place of the first operand (the pattern or program).
     pub(crate) unless: Vec<&'static str>,
-    /// A check of its own, by name.
+    /// The name of an additional check.
     pub(crate) special: Option<&'static str>,
     pub(crate) examples: Examples,
 }
 
 impl Phrase {
-    /// Whether the words behind the verb are of this phrase at all.
-    pub(crate) fn is_meant(&self, words: &[countersign_model::Word]) -> bool {
+    /// Whether the words behind the verb start as this phrase requires.
+    pub(crate) fn applies_to(&self, words: &[countersign_model::Word]) -> bool {
         self.when.iter().enumerate().all(|(n, text)| words.get(n).and_then(countersign_model::Word::text) == Some(text))
     }
 }
@@ -101,8 +102,8 @@ pub(crate) struct Examples {
 }
 
 impl Examples {
-    fn of(row: &TableRow) -> Self {
-        Self { yes: row.all("yes").collect(), no: row.all("no").collect() }
+    fn from_row(row: &TableRow) -> Self {
+        Self { yes: row.values("yes").collect(), no: row.values("no").collect() }
     }
 }
 
@@ -111,33 +112,33 @@ const PHRASES: &[&str] = &[include_str!("phrases.table"), include_str!("phrases-
 fn load_phrases() -> HashMap<&'static str, Phrase> {
     let mut phrases = HashMap::new();
     let mut groups: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
-    for row in PHRASES.iter().flat_map(|text| rows(text)) {
+    for row in PHRASES.iter().flat_map(|text| parse_rows(text)) {
         if let Some(name) = row.head.strip_prefix("group ") {
-            groups.insert(name, row.all("options").collect());
+            groups.insert(name, row.values("options").collect());
             continue;
         }
-        // What a row says itself goes before what it shares.
+        // The row's own options override those of its groups.
         let mut options: Vec<&'static str> = Vec::new();
-        for group in row.all("use").flat_map(str::split_whitespace) {
+        for group in row.values("use").flat_map(str::split_whitespace) {
             options.extend(groups.get(group).into_iter().flatten());
         }
-        options.extend(row.all("options"));
+        options.extend(row.values("options"));
         for name in row.head.split(" | ") {
             let name = name.trim_start_matches("phrase ");
             let phrase = Phrase {
                 name,
-                grammar: OptionGrammar::parse(&options, row.all("operands").next().unwrap_or("none")),
-                here: row.has("here"),
-                harmless: row.has("harmless"),
-                ordered: row.has("ordered"),
-                recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
-                selects: row.all("selects").flat_map(str::split_whitespace).collect(),
-                any_words: row.has("any-words"),
-                when: row.all("when").flat_map(str::split_whitespace).collect(),
-                confined: row.has("confined"),
-                unless: row.all("unless").flat_map(str::split_whitespace).collect(),
-                special: row.all("special").next(),
-                examples: Examples::of(&row),
+                grammar: OptionGrammar::parse(&options, row.values("operands").next().unwrap_or("none")),
+                here: row.has_keyword("here"),
+                harmless: row.has_keyword("harmless"),
+                ordered: row.has_keyword("ordered"),
+                recursive: row.values("recursive").flat_map(str::split_whitespace).collect(),
+                selects: row.values("selects").flat_map(str::split_whitespace).collect(),
+                any_words: row.has_keyword("any-words"),
+                when: row.values("when").flat_map(str::split_whitespace).collect(),
+                confined: row.has_keyword("confined"),
+                unless: row.values("unless").flat_map(str::split_whitespace).collect(),
+                special: row.values("special").next(),
+                examples: Examples::from_row(&row),
             };
             phrases.insert(name, phrase);
         }
@@ -145,7 +146,7 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
     phrases
 }
 
-/// The phrase of a verb, longest first: `git stash list`, then `git stash`.
+/// The phrase of a verb, such as `git stash list`.
 pub(crate) fn phrase(verb: &str) -> Option<&'static Phrase> {
     phrases().get(verb)
 }
@@ -158,7 +159,7 @@ pub(crate) fn phrases() -> &'static HashMap<&'static str, Phrase> {
 /// A program that runs the command behind its own options.
 pub(crate) struct Wrapper {
     pub(crate) grammar: OptionGrammar,
-    /// How many operands come before the command.
+    /// The number of operands before the command.
     pub(crate) operands: usize,
     pub(crate) kind: WrapperKind,
     pub(crate) examples: Examples,
@@ -166,17 +167,17 @@ pub(crate) struct Wrapper {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WrapperKind {
-    /// The command as it stands.
+    /// Runs the command unchanged.
     Plain,
-    /// Takes `NAME=value` before it.
+    /// Takes `NAME=value` before the command.
     Environment,
-    /// With another user's rights.
+    /// Runs the command with another user's rights.
     Privileged,
-    /// With more words, from its input.
+    /// Adds words from its input to the command.
     Input,
     /// Its operands are text for a shell.
     Shell,
-    /// The command, in its own version of that program.
+    /// Runs its own version of the program that the command names.
     Foreign,
 }
 
@@ -186,10 +187,10 @@ pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
     static ALL: OnceLock<HashMap<&'static str, Wrapper>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
-        for row in rows(WRAPPERS) {
-            let options: Vec<&'static str> = row.all("options").collect();
+        for row in parse_rows(WRAPPERS) {
+            let options: Vec<&'static str> = row.values("options").collect();
             for name in row.head.split(" | ") {
-                let kind = match row.all("kind").next() {
+                let kind = match row.values("kind").next() {
                     Some("environment") => WrapperKind::Environment,
                     Some("privileged") => WrapperKind::Privileged,
                     Some("input") => WrapperKind::Input,
@@ -197,28 +198,28 @@ pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
                     Some("foreign") => WrapperKind::Foreign,
                     _ => WrapperKind::Plain,
                 };
-                let operands = row.all("operands").next().and_then(|n| n.parse().ok()).unwrap_or(0);
+                let operands = row.values("operands").next().and_then(|n| n.parse().ok()).unwrap_or(0);
                 let grammar = OptionGrammar::parse(&options, "text*");
-                all.insert(name, Wrapper { grammar, operands, kind, examples: Examples::of(&row) });
+                all.insert(name, Wrapper { grammar, operands, kind, examples: Examples::from_row(&row) });
             }
         }
         all
     })
 }
 
-/// Programs whose verb is their name alone: what they are given are files and text.
+/// Whether the verb of a program is its name alone, since its words are files and text.
 pub(crate) fn is_one_word(program: &str) -> bool {
-    phrases().contains_key(program) || risks::all_effects().contains_key(program) || wrappers().contains_key(program)
+    phrases().contains_key(program) || risks::all_verb_risks().contains_key(program) || wrappers().contains_key(program)
 }
 
-/// Tools that answer `--version`, `-V`, `--help` and do nothing else then.
+/// Tools that only print on `--version`, `-V` or `--help`.
 const TOOLS: &str = include_str!("tools.table");
 
 fn tools() -> &'static HashMap<&'static str, Vec<&'static str>> {
     static ALL: OnceLock<HashMap<&'static str, Vec<&'static str>>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
-        for row in rows(TOOLS) {
+        for row in parse_rows(TOOLS) {
             for name in row.lines.iter().flat_map(|l| l.split_whitespace()) {
                 all.entry(name).or_default().push(row.head);
             }
@@ -231,30 +232,38 @@ pub(crate) fn is_tool(program: &str) -> bool {
     tools().get(program).is_some_and(|all| all.iter().any(|how| *how != "inert")) || phrase(program).is_some()
 }
 
-/// Tools that load nothing of the workspace when they say their version or how they are used.
+/// Whether a tool loads nothing of the workspace when it prints its version or its help.
 pub(crate) fn is_inert(program: &str) -> bool {
-    says_version_with(program, "inert") || phrase(program).is_some_and(|p| !p.confined)
+    prints_version_with(program, "inert") || phrase(program).is_some_and(|p| !p.confined)
 }
 
-/// Whether a tool says its version, and nothing else, when told this.
-pub(crate) fn says_version_with(program: &str, how: &str) -> bool {
+/// Whether a tool only prints its version when called with this word.
+pub(crate) fn prints_version_with(program: &str, how: &str) -> bool {
     tools().get(program).is_some_and(|all| all.contains(&how))
 }
 
-/// What the tables know about a program or verb, for a person.
+/// What the tables know about a program or verb, as lines for a user.
 #[must_use]
-pub fn about(verb: &str) -> Vec<String> {
+pub fn describe_verb(verb: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let program = verb.split(' ').next().unwrap_or(verb);
     if let Some(wrapper) = wrappers().get(program) {
-        lines.push(format!("runs another command ({:?}): what is behind it is judged, not `{program}`", wrapper.kind));
+        let how = match wrapper.kind {
+            WrapperKind::Plain => "",
+            WrapperKind::Environment => " with other variables",
+            WrapperKind::Privileged => " with another user's rights",
+            WrapperKind::Input => " with words from its input",
+            WrapperKind::Shell => " through a shell",
+            WrapperKind::Foreign => " in its own version",
+        };
+        lines.push(format!("runs another command{how}: Countersign judges that command, not `{program}`"));
     }
     if let Some(phrase) = phrase(verb) {
-        lines.push(format!("read-only phrase `{}`", phrase.name));
-        lines.extend(phrase.examples.yes.iter().map(|e| format!("  runs unasked in a project:  {e}")));
-        lines.extend(phrase.examples.no.iter().map(|e| format!("  asks:                       {e}")));
+        lines.push(format!("known read-only command `{}`", phrase.name));
+        lines.extend(phrase.examples.yes.iter().map(|e| format!("  runs without approval in a workspace:  {e}")));
+        lines.extend(phrase.examples.no.iter().map(|e| format!("  needs approval:                        {e}")));
     }
-    if let Some(effects) = effects(verb) {
+    if let Some(effects) = find_risks(verb) {
         let names = |risks: &[countersign_model::Risk]| risks.iter().map(|r| r.as_str()).collect::<Vec<_>>().join(", ");
         let base = if effects.base.is_empty() { "none of its own".to_owned() } else { names(&effects.base) };
         lines.push(format!("risks of `{}`: {base}", effects.verb));
@@ -276,12 +285,12 @@ pub fn about(verb: &str) -> Vec<String> {
         ));
     }
     if lines.is_empty() {
-        lines.push(format!("`{verb}` is not in the tables: it is taken to write"));
+        lines.push(format!("`{verb}` is not in the tables: Countersign assumes that it writes"));
     }
     lines
 }
 
-/// Every example of every table: the command, and whether it must match.
+/// Every example of every table.
 pub(crate) fn examples() -> Vec<TableExample> {
     let mut all = Vec::new();
     for (name, phrase) in phrases() {
@@ -308,7 +317,7 @@ pub(crate) fn examples() -> Vec<TableExample> {
             matches: false,
         }));
     }
-    for (name, depth) in verbs::depths() {
+    for (name, depth) in verbs::all_subcommands() {
         all.extend(depth.examples.iter().map(|(command, expect)| TableExample {
             table: "verbs",
             row: name,
@@ -317,7 +326,7 @@ pub(crate) fn examples() -> Vec<TableExample> {
             matches: true,
         }));
     }
-    for (name, effects) in risks::all_effects() {
+    for (name, effects) in risks::all_verb_risks() {
         for (list, matches) in [(&effects.examples.yes, true), (&effects.examples.no, false)] {
             for example in list {
                 let (command, expect) = example.split_once(" => ").unwrap_or((example, ""));
@@ -336,9 +345,9 @@ pub(crate) fn examples() -> Vec<TableExample> {
     all
 }
 
-/// Commands of this verb that the risk table tries.
-pub(crate) fn examples_of(verb: &str) -> Vec<&'static str> {
-    let Some(effects) = risks::all_effects().get(verb) else { return Vec::new() };
+/// The examples of the risk table for this verb.
+pub(crate) fn risk_examples(verb: &str) -> Vec<&'static str> {
+    let Some(effects) = risks::all_verb_risks().get(verb) else { return Vec::new() };
     let all = effects.examples.yes.iter().chain(&effects.examples.no);
     all.map(|example| example.split_once(" => ").map_or(*example, |(command, _)| command)).collect()
 }
@@ -349,7 +358,7 @@ pub(crate) struct TableExample {
     pub(crate) table: &'static str,
     pub(crate) row: &'static str,
     pub(crate) command: &'static str,
-    /// A verb, or risks.
+    /// The expected verb or risks.
     pub(crate) expect: &'static str,
     pub(crate) matches: bool,
 }

@@ -1,9 +1,9 @@
-//! Options and operands by a grammar: which words of a command are which.
+//! Splits the words of a command into options and operands, by a grammar.
 
 use countersign_model::{Word, WordValue};
 use std::collections::HashMap;
 
-/// What a value or an operand is.
+/// What the value of an option or an operand is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OperandRole {
     Text,
@@ -14,28 +14,28 @@ pub(crate) enum OperandRole {
     WriteDir,
     /// A file or a directory that is written.
     WritePath,
-    /// Something that is run.
+    /// A command that is run.
     Program,
-    /// A path of which only name, size and age are told.
+    /// A path of which only the name, size and age are shown.
     Name,
     /// A revision or a path, as git takes them.
     GitArgument,
-    /// The same behind `--`, where it is a path.
+    /// A path behind the `--` of git.
     GitPath,
-    /// A revision or a path of which git tells the name.
+    /// A revision or a path of which git shows only the name.
     GitName,
     /// A format that starts with `+`.
     Format,
-    /// A number, or what stands for one.
+    /// A number, or a word in its position.
     Number,
     /// `name=value`, or a file.
     AssignmentOrFile,
-    /// Removed or made: an entry of its directory.
+    /// A directory entry that is created or removed.
     Entry,
 }
 
 impl OperandRole {
-    fn named(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         match name {
             "f" | "file" => Self::File,
             "d" | "dir" => Self::Dir,
@@ -60,11 +60,11 @@ enum OptionArity {
     Nothing,
     Value(OperandRole),
     Attached(OperandRole),
-    /// Two words, the second of this kind.
+    /// Two words, the second with this role.
     Two(OperandRole),
 }
 
-/// Which options a program takes, and what its operands are.
+/// The options of a program, and the roles of its operands.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OptionGrammar {
     short: HashMap<char, OptionArity>,
@@ -81,22 +81,22 @@ enum OperandCount {
     Any,
 }
 
-/// The words of a command, told apart.
+/// The words of a command, split into options and operands.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedOptions<'w> {
     /// Options by the name they were written with, and their values.
     pub(crate) options: Vec<(String, Option<Word>, OperandRole)>,
     pub(crate) operands: Vec<(&'w Word, OperandRole)>,
-    /// Why it does not fit.
+    /// Why the words do not fit the grammar.
     pub(crate) misfit: Option<String>,
-    /// A word that may be an option, and nobody knows.
+    /// It is not known whether some word is an option.
     pub(crate) loose: bool,
-    /// Where the operands start: index into the words that were parsed.
+    /// The index of the first operand among the parsed words.
     pub(crate) rest: usize,
-    /// How many operands stood before a `--`, where there is one.
-    pub(crate) before_dashes: Option<usize>,
-    /// An option stands behind an operand.
-    pub(crate) operands_first: bool,
+    /// The number of operands before a `--`, if there is one.
+    pub(crate) operands_before_dashes: Option<usize>,
+    /// An option follows an operand.
+    pub(crate) option_after_operand: bool,
 }
 
 impl ParsedOptions<'_> {
@@ -104,7 +104,7 @@ impl ParsedOptions<'_> {
         self.options.iter().any(|(name, _, _)| names.contains(&name.as_str()))
     }
 
-    /// An option whose value is the next word, if that is one.
+    /// Adds an option whose value is the next word, if that word can be a value.
     fn take_value(&mut self, option: String, value: Option<&Word>, role: OperandRole, harmless: bool) {
         match value {
             Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
@@ -112,9 +112,9 @@ impl ParsedOptions<'_> {
             }
             Some(_) => {
                 self.loose = true;
-                self.misfit.get_or_insert_with(|| format!("{option} has an unknown value"));
+                self.misfit.get_or_insert_with(|| format!("the value of {option} is not known"));
             }
-            None => drop(self.misfit.get_or_insert_with(|| format!("{option} wants a value"))),
+            None => drop(self.misfit.get_or_insert_with(|| format!("{option} lacks its value"))),
         }
     }
 }
@@ -129,11 +129,11 @@ impl OptionGrammar {
             }
             let (name, takes) = match (token.split_once("[="), token.split_once('=')) {
                 (Some((name, role)), _) => {
-                    (name, OptionArity::Attached(OperandRole::named(role.trim_end_matches(']'))))
+                    (name, OptionArity::Attached(OperandRole::from_name(role.trim_end_matches(']'))))
                 }
                 (None, Some((name, role))) => match role.strip_prefix('2') {
-                    Some(role) => (name, OptionArity::Two(OperandRole::named(role))),
-                    None => (name, OptionArity::Value(OperandRole::named(role))),
+                    Some(role) => (name, OptionArity::Two(OperandRole::from_name(role))),
+                    None => (name, OptionArity::Value(OperandRole::from_name(role))),
                 },
                 (None, None) => (token, OptionArity::Nothing),
             };
@@ -150,23 +150,23 @@ impl OptionGrammar {
             .split_whitespace()
             .filter(|o| *o != "none")
             .map(|o| match o.strip_suffix('*') {
-                Some(role) => (OperandRole::named(role), OperandCount::Any),
+                Some(role) => (OperandRole::from_name(role), OperandCount::Any),
                 None => match o.strip_suffix('?') {
-                    Some(role) => (OperandRole::named(role), OperandCount::Optional),
-                    None => (OperandRole::named(o), OperandCount::One),
+                    Some(role) => (OperandRole::from_name(role), OperandCount::Optional),
+                    None => (OperandRole::from_name(o), OperandCount::One),
                 },
             })
             .collect();
         grammar
     }
 
-    /// Whether an option by this name is known, and what it takes.
-    fn long(&self, name: &str) -> Option<OptionArity> {
+    /// What a long option takes, if it is known.
+    fn find_long(&self, name: &str) -> Option<OptionArity> {
         self.long.get(name).copied()
     }
 
-    /// Tells the words behind a program's name apart. `lead`: what the first operand is, when it is not what the
-    /// grammar says.
+    /// Splits the words behind a program's name. `harmless`: no option of the program can do harm. `in_order`: the
+    /// options end at the first operand.
     pub(crate) fn parse_options<'w>(&self, words: &'w [Word], harmless: bool, in_order: bool) -> ParsedOptions<'w> {
         let mut parsed = ParsedOptions::default();
         let mut operands: Vec<&'w Word> = Vec::new();
@@ -177,48 +177,49 @@ impl OptionGrammar {
             let place = n;
             n += 1;
             if !only_operands && may_be_option(word) {
-                parsed.operands_first |= !operands.is_empty();
-                // `--include=*.rs`: whatever it matches starts the same way, and so is the same option.
+                parsed.option_after_operand |= !operands.is_empty();
+                // `--include=*.rs`: every match starts the same way, so it is the same option.
                 if let WordValue::Pattern(globs) = &word.value
                     && let [glob] = &globs[..]
                     && let Some((name, value)) = glob.strip_prefix("--").and_then(|g| g.split_once('='))
                     && let Some(OptionArity::Value(OperandRole::Text) | OptionArity::Attached(OperandRole::Text)) =
-                        self.long(name)
+                        self.find_long(name)
                 {
-                    parsed.options.push((format!("--{name}"), Some(part(word, value)), OperandRole::Text));
+                    parsed.options.push((format!("--{name}"), Some(word_part(word, value)), OperandRole::Text));
                     continue;
                 }
                 let Some(text) = word.text() else {
                     if !harmless || matches!(word.value, WordValue::Unknown) {
                         parsed.loose = true;
-                        parsed.misfit.get_or_insert_with(|| "a word that may turn out to be an option".to_owned());
+                        parsed.misfit.get_or_insert_with(|| "an argument may turn out to be an option".to_owned());
                     }
                     operands.push(word);
                     continue;
                 };
                 if text == "--" {
                     only_operands = true;
-                    parsed.before_dashes.get_or_insert(operands.len());
+                    parsed.operands_before_dashes.get_or_insert(operands.len());
                     if in_order {
                         parsed.rest = n;
-                        return self.finish(parsed, operands);
+                        return self.with_operands(parsed, operands);
                     }
                     continue;
                 }
-                n += self.option(text, word, &words[n..], harmless, &mut parsed);
+                n += self.read_option(text, word, &words[n..], harmless, &mut parsed);
                 continue;
             }
             if in_order {
                 parsed.rest = place;
-                return self.finish(parsed, operands);
+                return self.with_operands(parsed, operands);
             }
             operands.push(word);
         }
-        self.finish(parsed, operands)
+        self.with_operands(parsed, operands)
     }
 
-    /// One word that is an option, or several in a cluster. `behind` are the words after it; gives how many of them it took.
-    fn option(
+    /// Reads a word that is an option, or several in a cluster. `behind` are the words after it; returns how many of
+    /// them it took.
+    fn read_option(
         &self,
         text: &str,
         word: &Word,
@@ -227,16 +228,16 @@ impl OptionGrammar {
         parsed: &mut ParsedOptions<'_>,
     ) -> usize {
         if let Some(long) = text.strip_prefix("--") {
-            return self.long_option(long, word, behind, harmless, parsed);
+            return self.read_long_option(long, word, behind, harmless, parsed);
         }
         if self.numbers && text[1..].bytes().all(|b| b.is_ascii_digit()) {
             parsed.options.push(("-#".to_owned(), None, OperandRole::Text));
             return 0;
         }
-        self.short_options(text, word, behind, harmless, parsed)
+        self.read_short_options(text, word, behind, harmless, parsed)
     }
 
-    fn long_option(
+    fn read_long_option(
         &self,
         long: &str,
         word: &Word,
@@ -248,11 +249,11 @@ impl OptionGrammar {
             Some((name, value)) => (name, Some(value)),
             None => (long, None),
         };
-        match (self.long(name), attached) {
+        match (self.find_long(name), attached) {
             (Some(OptionArity::Nothing), None) => parsed.options.push((format!("--{name}"), None, OperandRole::Text)),
             (Some(OptionArity::Attached(role)), None) => parsed.options.push((format!("--{name}"), None, role)),
             (Some(OptionArity::Value(role) | OptionArity::Attached(role)), Some(value)) => {
-                parsed.options.push((format!("--{name}"), Some(part(word, value)), role));
+                parsed.options.push((format!("--{name}"), Some(word_part(word, value)), role));
             }
             (Some(OptionArity::Value(role)), None) => {
                 parsed.take_value(format!("--{name}"), behind.first(), role, harmless);
@@ -265,18 +266,18 @@ impl OptionGrammar {
                 }
                 _ => {
                     parsed.loose = true;
-                    parsed.misfit.get_or_insert_with(|| format!("--{name} wants two values"));
+                    parsed.misfit.get_or_insert_with(|| format!("--{name} needs two values"));
                 }
             },
             (Some(OptionArity::Nothing | OptionArity::Two(_)), Some(_)) | (None, _) => {
-                parsed.misfit.get_or_insert_with(|| format!("the option --{name}"));
-                parsed.options.push((format!("--{name}"), attached.map(|v| part(word, v)), OperandRole::Text));
+                parsed.misfit.get_or_insert_with(|| format!("it uses option --{name}"));
+                parsed.options.push((format!("--{name}"), attached.map(|v| word_part(word, v)), OperandRole::Text));
             }
         }
         0
     }
 
-    fn short_options(
+    fn read_short_options(
         &self,
         text: &str,
         word: &Word,
@@ -291,12 +292,12 @@ impl OptionGrammar {
                     parsed.options.push((format!("-{c}"), None, OperandRole::Text))
                 }
                 Some(OptionArity::Attached(role)) => {
-                    let value = (!rest.is_empty()).then(|| part(word, rest));
+                    let value = (!rest.is_empty()).then(|| word_part(word, rest));
                     parsed.options.push((format!("-{c}"), value, *role));
                     return 0;
                 }
                 Some(OptionArity::Value(role)) if !rest.is_empty() => {
-                    parsed.options.push((format!("-{c}"), Some(part(word, rest)), *role));
+                    parsed.options.push((format!("-{c}"), Some(word_part(word, rest)), *role));
                     return 0;
                 }
                 Some(OptionArity::Value(role)) => {
@@ -305,7 +306,7 @@ impl OptionGrammar {
                 }
                 None if self.numbers && c.is_ascii_digit() => {}
                 None => {
-                    parsed.misfit.get_or_insert_with(|| format!("the option -{c}"));
+                    parsed.misfit.get_or_insert_with(|| format!("it uses option -{c}"));
                     parsed.options.push((format!("-{c}"), None, OperandRole::Text));
                 }
             }
@@ -313,17 +314,17 @@ impl OptionGrammar {
         0
     }
 
-    /// Gives every operand its role.
-    fn finish<'w>(&self, mut parsed: ParsedOptions<'w>, operands: Vec<&'w Word>) -> ParsedOptions<'w> {
+    /// Stores the operands, without roles.
+    fn with_operands<'w>(&self, mut parsed: ParsedOptions<'w>, operands: Vec<&'w Word>) -> ParsedOptions<'w> {
         parsed.operands = operands.into_iter().map(|w| (w, OperandRole::Text)).collect();
         parsed
     }
 
-    /// The roles of operands, in order; `skip` leading ones are given as options.
+    /// Assigns roles to the operands in order; the first `skip` roles are given as options.
     pub(crate) fn assign_roles(&self, parsed: &mut ParsedOptions<'_>, skip: usize) {
         let spec = &self.operands[skip.min(self.operands.len())..];
         let mut at = 0;
-        let before = parsed.before_dashes.unwrap_or(usize::MAX);
+        let before = parsed.operands_before_dashes.unwrap_or(usize::MAX);
         for (n, (word, role)) in parsed.operands.iter_mut().enumerate() {
             match spec.get(at) {
                 Some((OperandRole::GitArgument, OperandCount::Any)) if n >= before => *role = OperandRole::GitPath,
@@ -331,13 +332,13 @@ impl OptionGrammar {
                 Some((r, OperandCount::One | OperandCount::Optional)) => {
                     *role = *r;
                     at += 1;
-                    // A word that may become several takes every place behind it.
+                    // A word that may become several also takes the positions behind it.
                     if word.many {
-                        parsed.misfit.get_or_insert_with(|| "a word that may become several".to_owned());
+                        parsed.misfit.get_or_insert_with(|| "an argument may expand to several words".to_owned());
                     }
                 }
                 None => {
-                    parsed.misfit.get_or_insert_with(|| "more operands than only reading takes".to_owned());
+                    parsed.misfit.get_or_insert_with(|| "it has more operands than the read-only form".to_owned());
                 }
             }
         }
@@ -347,8 +348,7 @@ impl OptionGrammar {
     }
 }
 
-/// A value in a word of its own that would be an option if its option took none: not taken on trust. A negative
-/// number is one.
+/// Whether a value in a word of its own would be an option if its option took no value. A negative number is a value.
 fn looks_like_option(word: &Word) -> bool {
     word.texts().is_some_and(|all| {
         all.iter().any(|t| t.len() > 1 && t.starts_with('-') && !t[1..].starts_with(|c: char| c.is_ascii_digit()))
@@ -356,7 +356,7 @@ fn looks_like_option(word: &Word) -> bool {
 }
 
 /// A value that is part of a word.
-fn part(word: &Word, text: &str) -> Word {
+fn word_part(word: &Word, text: &str) -> Word {
     Word { value: WordValue::One(text.to_owned()), ..word.clone() }
 }
 
@@ -366,7 +366,7 @@ pub(crate) fn may_be_option(word: &Word) -> bool {
     match &word.value {
         WordValue::One(text) => dash(text),
         WordValue::Any(texts) => texts.iter().any(|t| dash(t)),
-        // A glob in front may match a name that starts with a dash.
+        // A leading wildcard may match a name that starts with a dash.
         WordValue::Pattern(globs) => globs.iter().any(|g| g.starts_with(['*', '?', '[', '-'])),
         WordValue::Unknown => !word.hint.as_deref().is_some_and(|h| h.starts_with('/') || h.contains("://")),
     }

@@ -1,6 +1,6 @@
-//! What a verb does when it does more than read: its risks, and which of its words are paths.
+//! The risks of verbs that do more than read, and which of their words are paths.
 
-use super::{Examples, OptionGrammar, rows};
+use super::{Examples, OptionGrammar, parse_rows};
 use countersign_model::Risk;
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -8,42 +8,42 @@ pub(crate) struct VerbRisks {
     pub(crate) verb: &'static str,
     pub(crate) base: Vec<Risk>,
     pub(crate) raises: Vec<(RiskTrigger, Vec<Risk>)>,
-    /// How to tell options from operands; none: by their looks.
+    /// The grammar of options and operands; without one, words count as paths by their shape.
     pub(crate) grammar: Option<OptionGrammar>,
-    /// Options that mean everything below, or `always`.
+    /// Options that make it recursive, or `always`.
     pub(crate) recursive: Vec<&'static str>,
-    /// Operands that look like absolute paths may be routes of an API.
+    /// Operands that look like absolute paths may be API routes.
     pub(crate) routes: bool,
-    /// The last operand is what is written.
+    /// The last operand is written.
     pub(crate) writes_last: bool,
     /// No operand is a path, unless it starts like one.
     pub(crate) no_paths: bool,
     pub(crate) examples: Examples,
 }
 
-/// When a risk is raised beyond the verb's own.
+/// What raises a risk beyond the base risks of a verb.
 pub(crate) enum RiskTrigger {
-    /// One of these options is there.
+    /// One of these options is present.
     Options(Vec<&'static str>),
-    /// An operand is one of these, or starts with one that ends in `*`.
+    /// An operand equals one of these, or matches one with a wildcard.
     Operands(Vec<&'static str>),
 }
 
 pub(super) const RISKS: &[&str] = &[include_str!("risks.table"), include_str!("risks-tools.table")];
 
-pub(crate) fn all_effects() -> &'static HashMap<&'static str, VerbRisks> {
+pub(crate) fn all_verb_risks() -> &'static HashMap<&'static str, VerbRisks> {
     static ALL: OnceLock<HashMap<&'static str, VerbRisks>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
-        for row in RISKS.iter().flat_map(|text| rows(text)) {
+        for row in RISKS.iter().flat_map(|text| parse_rows(text)) {
             let risks = |text: &'static str| text.split_whitespace().filter_map(Risk::named).collect::<Vec<Risk>>();
             for verb in row.head.split(" | ") {
-                let options: Vec<&'static str> = row.all("options").collect();
-                let operands = row.all("operands").next();
+                let options: Vec<&'static str> = row.values("options").collect();
+                let operands = row.values("operands").next();
                 let grammar = (!options.is_empty() || operands.is_some())
                     .then(|| OptionGrammar::parse(&options, operands.unwrap_or("text*")));
                 let mut raises = Vec::new();
-                for raise in row.all("raise") {
+                for raise in row.values("raise") {
                     if let Some((what, when)) = raise.split_once(" if ") {
                         raises.push((RiskTrigger::Options(when.split_whitespace().collect()), risks(what)));
                     } else if let Some((what, when)) = raise.split_once(" on ") {
@@ -52,14 +52,14 @@ pub(crate) fn all_effects() -> &'static HashMap<&'static str, VerbRisks> {
                 }
                 let effects = VerbRisks {
                     verb,
-                    base: row.all("base").flat_map(risks).collect(),
+                    base: row.values("base").flat_map(risks).collect(),
                     raises,
                     grammar,
-                    recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
-                    routes: row.has("routes"),
-                    writes_last: row.has("writes-last"),
-                    no_paths: row.has("no-paths"),
-                    examples: Examples { yes: row.all("yes").collect(), no: row.all("no").collect() },
+                    recursive: row.values("recursive").flat_map(str::split_whitespace).collect(),
+                    routes: row.has_keyword("routes"),
+                    writes_last: row.has_keyword("writes-last"),
+                    no_paths: row.has_keyword("no-paths"),
+                    examples: Examples { yes: row.values("yes").collect(), no: row.values("no").collect() },
                 };
                 all.insert(verb, effects);
             }
@@ -68,9 +68,9 @@ pub(crate) fn all_effects() -> &'static HashMap<&'static str, VerbRisks> {
     })
 }
 
-/// What is known of a verb, or of the longest start of it.
-pub(crate) fn effects(verb: &str) -> Option<&'static VerbRisks> {
-    let all = all_effects();
+/// The risks of a verb, or of the longest prefix of it in the table.
+pub(crate) fn find_risks(verb: &str) -> Option<&'static VerbRisks> {
+    let all = all_verb_risks();
     let mut verb = verb;
     loop {
         if let Some(found) = all.get(verb) {

@@ -1,11 +1,11 @@
-//! How many words of a command are its verb.
+//! How many words of a command form its verb.
 
-use super::{OptionGrammar, rows};
+use super::{OptionGrammar, parse_rows};
 use std::{collections::HashMap, sync::OnceLock};
 
 /// The subcommands of one program.
 pub(crate) struct Subcommands {
-    /// Options that may stand before the subcommand.
+    /// Options that may precede the subcommand.
     pub(crate) globals: OptionGrammar,
     pub(crate) words: usize,
     deeper: HashMap<&'static str, usize>,
@@ -13,30 +13,30 @@ pub(crate) struct Subcommands {
 }
 
 impl Subcommands {
-    /// How many words the verb has when its first subcommand is this one.
-    pub(crate) fn of(&self, first: &str) -> usize {
+    /// The number of words in the verb if its first subcommand is this one.
+    pub(crate) fn verb_words_for(&self, first: &str) -> usize {
         self.deeper.get(first).copied().unwrap_or(self.words)
     }
 }
 
 pub(super) const VERBS: &str = include_str!("verbs.table");
 
-pub(crate) fn depths() -> &'static HashMap<&'static str, Subcommands> {
+pub(crate) fn all_subcommands() -> &'static HashMap<&'static str, Subcommands> {
     static ALL: OnceLock<HashMap<&'static str, Subcommands>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
-        for row in rows(VERBS) {
-            let globals: Vec<&'static str> = row.all("options").collect();
+        for row in parse_rows(VERBS) {
+            let globals: Vec<&'static str> = row.values("options").collect();
             for name in row.head.split(" | ") {
                 let depth = Subcommands {
                     globals: OptionGrammar::parse(&globals, "text*"),
-                    words: row.all("words").next().and_then(|n| n.parse().ok()).unwrap_or(1),
+                    words: row.values("words").next().and_then(|n| n.parse().ok()).unwrap_or(1),
                     deeper: row
-                        .all("deeper")
+                        .values("deeper")
                         .flat_map(str::split_whitespace)
                         .filter_map(|d| d.split_once(':').and_then(|(n, w)| Some((n, w.parse().ok()?))))
                         .collect(),
-                    examples: row.all("yes").filter_map(|e| e.split_once(" => ")).collect(),
+                    examples: row.values("yes").filter_map(|e| e.split_once(" => ")).collect(),
                 };
                 all.insert(name, depth);
             }
@@ -45,6 +45,6 @@ pub(crate) fn depths() -> &'static HashMap<&'static str, Subcommands> {
     })
 }
 
-pub(crate) fn depth(program: &str) -> Option<&'static Subcommands> {
-    depths().get(program)
+pub(crate) fn find_subcommands(program: &str) -> Option<&'static Subcommands> {
+    all_subcommands().get(program)
 }

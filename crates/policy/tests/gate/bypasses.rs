@@ -1,11 +1,11 @@
-//! Coverage, and the ways around it.
+//! Coverage, and attempts to bypass it.
 
-use crate::support::{ROOT, assess, check, grant, plan, saved, told, word};
+use crate::support::{ROOT, assess, check, grant, plan, saved_grants, verdict_text, verdict_word};
 use countersign_model::{Audience, Choice, Facts, Grants, PathTarget, PathTargetKind, Profile, RefusalCode, Verdict};
 use countersign_policy::{CheckedRules, JudgeContext, judge};
 
 #[test]
-fn f070_f072_only_what_is_not_covered_is_asked_about() {
+fn f070_f072_only_uncovered_commands_need_approval() {
     for command in [
         "git status && git push",
         "git status | git push",
@@ -38,16 +38,16 @@ fn f073_f074_shells_and_wrappers_do_not_hide_their_command() {
 }
 
 #[test]
-fn f075_f076_every_stage_and_every_action_counts() {
+fn f075_f076_every_pipeline_stage_and_every_action_is_judged() {
     check("git push | curl https://x.example", &["git push@any"], "ask[curl]");
     for command in ["find . -exec rm {} +", "awk 'BEGIN{system(\"x\")}'", "pgrep x | xargs kill"] {
         let answer = assess(command, ROOT, &[ROOT], &[], None);
-        assert_eq!(word(&answer), "ask", "{command}");
+        assert_eq!(verdict_word(&answer), "ask", "{command}");
     }
 }
 
 #[test]
-fn f077_f078_writes_ask_unless_they_are_granted_here() {
+fn f077_f078_writes_need_approval_unless_granted_here() {
     for (command, verb) in [
         ("sed -i s/a/b/ x.txt", "sed"),
         ("tee f", "tee"),
@@ -67,7 +67,7 @@ fn f077_f078_writes_ask_unless_they_are_granted_here() {
 }
 
 #[test]
-fn f079_f080_descriptors_and_documents_are_no_files() {
+fn f079_f080_descriptors_and_here_documents_are_not_files() {
     for command in [
         "ls 2>/dev/null",
         "ls 2>&1",
@@ -115,7 +115,7 @@ fn f081_f083_hidden_execution_can_be_approved_only_once() {
         "echo $(( $(id)+1 ))",
         "echo $((count+1))",
     ] {
-        let told = told(
+        let told = verdict_text(
             &assess(command, ROOT, &[ROOT], &all.map(|g| grant(g.split('@').next().unwrap(), None)), None),
             &plan(command, ROOT),
         );
@@ -138,7 +138,7 @@ fn f084_f085_every_path_must_be_covered() {
     }
     check("kubectl apply -f /etc/x", &["kubectl apply@here"], "ask[kubectl apply]");
     check("kubectl apply /etc/x", &["kubectl apply@here"], "ask[kubectl apply]");
-    let told = told(
+    let told = verdict_text(
         &assess("tar --info-script=./h.sh -xf a.tar", ROOT, &[ROOT], &[grant("tar", Some(ROOT))], None),
         &plan("tar --info-script=./h.sh -xf a.tar", ROOT),
     );
@@ -146,14 +146,14 @@ fn f084_f085_every_path_must_be_covered() {
 }
 
 #[test]
-fn f086_f088_globs_and_loops_are_what_they_can_become() {
+fn f086_f088_globs_and_loops_are_judged_by_all_their_values() {
     check("rm */stale.tmp", &["rm@any"], "allow");
     check("rm */stale.tmp", &["rm@here"], "once[rm]");
     check("rm -- */stale.tmp", &["rm@here"], "allow");
     let mut facts = Facts::none(ROOT);
     facts.patterns.insert("/work/proj/artifacts/*/s.txt".to_owned(), Some(vec!["/etc/s.txt".to_owned()]));
     let answer = assess("cat artifacts/*/s.txt", ROOT, &[ROOT], &[grant("cat", Some(ROOT))], Some(facts));
-    assert_eq!(word(&answer), "ask");
+    assert_eq!(verdict_word(&answer), "ask");
     check("cat artifacts/*/s.txt", &[], "allow");
     check("for f in a b; do rm -- \"$f\"; done", &["rm@here"], "allow");
     check("for f in a /etc/b; do rm -- \"$f\"; done", &["rm@here"], "ask[rm]");
@@ -161,19 +161,19 @@ fn f086_f088_globs_and_loops_are_what_they_can_become() {
 }
 
 #[test]
-fn f089_f092_branches_variables_and_mixed_grants() {
+fn f089_f092_branches_and_variables_are_judged_by_all_their_values() {
     check("if test -f m; then git push; else git fetch; fi", &[], "ask[git push, git fetch]");
-    let told = told(
+    let told = verdict_text(
         &assess("server & PID=$!; kill \"$PID\"", ROOT, &[ROOT], &[grant("kill", None)], None),
         &plan("server & PID=$!; kill \"$PID\"", ROOT),
     );
     assert_eq!(told, "once[server, kill]");
     check("b=main; git push origin \"$b\"", &["git push@here"], "allow");
-    let [pod] = &saved("kubectl delete pod x", Choice::Anywhere, false)[..] else { panic!("one grant") };
+    let [pod] = &saved_grants("kubectl delete pod x", Choice::Anywhere, false)[..] else { panic!("one grant") };
     for (command, expect) in
         [("kubectl delete pod x", "allow"), ("kubectl delete pod y", "ask"), ("kubectl delete namespace prod", "ask")]
     {
-        assert_eq!(word(&assess(command, ROOT, &[ROOT], std::slice::from_ref(pod), None)), expect, "{command}");
+        assert_eq!(verdict_word(&assess(command, ROOT, &[ROOT], std::slice::from_ref(pod), None)), expect, "{command}");
     }
     check(
         "git add . && git commit -m f && git push && gh pr merge 1",
@@ -183,7 +183,7 @@ fn f089_f092_branches_variables_and_mixed_grants() {
 }
 
 #[test]
-fn f093_unattended_is_refused_granted_or_harmless() {
+fn f093_unattended_requests_run_only_if_granted_or_read_only() {
     let alone = |command: &str, grants: &[_]| {
         let context = JudgeContext { attended: false, ..JudgeContext::personal("/home/dev", vec![ROOT.to_owned()]) };
         judge(
@@ -203,7 +203,7 @@ fn f093_unattended_is_refused_granted_or_harmless() {
 }
 
 #[test]
-fn f094_f098_real_habits() {
+fn f094_f098_common_command_forms_are_judged_correctly() {
     for command in [
         "echo done",
         "echo fi",
@@ -219,9 +219,9 @@ fn f094_f098_real_habits() {
     check("pwsh -Command 'git push'", &["git push@any"], "once[pwsh]");
 }
 
-/// The tricks of the peers' table, one by one; each with the program allowed as far as it can be.
+/// Bypasses known from similar tools, each with the program granted as far as possible.
 #[test]
-fn peers_tricks_are_caught() {
+fn bypasses_known_from_similar_tools_are_caught() {
     for (command, expect) in [
         ("find . -exec touch x \\;", "ask[touch]"),
         ("find . -delete", "ask[find]"),
@@ -289,19 +289,19 @@ fn peers_tricks_are_caught() {
     let found =
         PathTarget { resolved: "/etc/shadow".into(), kind: PathTargetKind::File, dev: 1, inode: 1, mount: false };
     facts.paths.insert("/work/proj/r/etc/shadow".to_owned(), found);
-    assert_eq!(word(&assess("cat r/etc/shadow", ROOT, &[ROOT], &[], Some(facts))), "ask");
+    assert_eq!(verdict_word(&assess("cat r/etc/shadow", ROOT, &[ROOT], &[], Some(facts))), "ask");
 }
 
 #[test]
-fn a_name_that_leads_into_a_root_is_not_the_systems_program() {
+fn a_name_that_resolves_into_a_root_is_not_the_system_program() {
     let mut facts = Facts::none(ROOT);
     facts.programs.insert("ls".to_owned(), "/work/proj/bin/ls".to_owned());
-    assert_eq!(word(&assess("ls", ROOT, &[ROOT], &[], Some(facts.clone()))), "ask");
-    assert_eq!(word(&assess("ls", ROOT, &[ROOT], &[grant("ls", None)], Some(facts))), "ask");
+    assert_eq!(verdict_word(&assess("ls", ROOT, &[ROOT], &[], Some(facts.clone()))), "ask");
+    assert_eq!(verdict_word(&assess("ls", ROOT, &[ROOT], &[grant("ls", None)], Some(facts))), "ask");
 }
 
 #[test]
-fn what_runs_beside_a_granted_command_must_be_literal() {
+fn a_command_beside_a_granted_one_must_be_literal() {
     check("make; cat a.txt", &["make@here"], "allow");
     check("make; cat src/*.rs", &["make@here"], "ask[cat]");
     check("cat src/*.rs", &["make@here"], "allow");
@@ -320,7 +320,7 @@ fn profiles_and_audiences_decide_how_much_is_asked() {
             &CheckedRules::default(),
             &Grants::from_grants(vec![grant("make", None)]),
         );
-        told(&assessment, &plan(command, ROOT))
+        verdict_text(&assessment, &plan(command, ROOT))
     };
     use {Audience::*, Profile::*};
     for (command, profile, audience, expect) in [

@@ -1,6 +1,6 @@
-//! Real programs for the differential proofs, run where they can do no harm: a bash that starts them one after the
-//! other in namespaces of its own, with everything but one directory read-only, without rights or a network and with
-//! small limits. Before it starts anything it tries to break out, and the proof fails if that works.
+//! Runs real programs for the differential tests where they can do no harm: bash starts them one after the other in
+//! its own namespaces, with everything but one directory read-only, without privileges or network, and with small
+//! limits. The driver first tries to write outside; the test fails if that works.
 
 use std::{
     fs,
@@ -10,13 +10,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a program must not show: it stands in a file beside the working directory and in the environment.
+/// A text that programs must not print: it is in a file beside the working directory and in the environment.
 pub(crate) const CANARY: &str = "canary-7f3a";
-/// Files that every run starts with.
+/// The files that every run starts with.
 const FILES: &[(&str, &str)] =
     &[("a.txt", "1 a x\n2 b/y w\n10 c \"z\"\n"), ("b.json", "{\"a\":[1,2],\"env\":\"x\"}\n"), ("sub/c.txt", "c\n")];
 
-/// One run: which programs, and the words that each is given.
+/// One run: the programs, and the words that each gets.
 pub(crate) struct Case {
     pub(crate) programs: &'static [&'static str],
     pub(crate) words: Vec<String>,
@@ -30,15 +30,16 @@ pub(crate) struct Mark {
     pub(crate) what: String,
 }
 
-pub(crate) struct Confined {
-    /// Kept for its end, which removes it.
+pub(crate) struct ProgramSandbox {
+    /// Removes the directory on drop.
     _dir: tempfile::TempDir,
     root: PathBuf,
 }
 
-/// Reads cases from its input, each a line of the programs, the number of words and the words, all ended by NUL; runs
-/// them; tells what they left. A mark is a file that is new, gone or changed in length, or a canary in what was said.
-const DRIVER: &str = r#"
+/// Reads cases from its input, runs them and reports the marks they left. A case is the programs, the number of words
+/// and the words, each ended by NUL. A mark is a file that was created, removed or changed in length, or the canary
+/// in the output.
+const DRIVER_SCRIPT: &str = r#"
 set -u
 say() { printf '%s\0' "$@" >&3; }
 for place in "$OUTSIDE" /tmp /var/tmp /dev/shm; do
@@ -79,8 +80,8 @@ done
 say done "$n"
 "#;
 
-/// Everything but the directory becomes read-only, and no rights are left to change that.
-const SHUT: &str = r#"
+/// Makes everything but the directory read-only, and drops the rights to undo that.
+const CONFINE_SCRIPT: &str = r#"
 set -u
 mount --make-rprivate / && mount --bind "$ROOT" "$ROOT" || exit 8
 # Only what runs in here is a process.
@@ -92,9 +93,9 @@ done < /proc/self/mountinfo
 exec "$@"
 "#;
 
-impl Confined {
-    /// `helpers` are names of programs that do nothing but say that they ran; `setup` is run once, by bash, and what it
-    /// leaves in the directory that it starts in is what every run starts with.
+impl ProgramSandbox {
+    /// `helpers`: names of programs that only record that they ran. bash runs `setup` once in the directory whose
+    /// content every run starts with.
     pub(crate) fn new(helpers: &[&str], setup: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
@@ -113,39 +114,39 @@ impl Confined {
             fs::write(&path, format!("#!/bin/sh\necho {name} >> {}/ran\n", root.display())).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let confined = Self { _dir: dir, root };
+        let sandbox = Self { _dir: dir, root };
         if rustix::process::geteuid().is_root() {
-            give_to_nobody(&confined.root);
+            chown_to_nobody(&sandbox.root);
         }
         if !setup.is_empty() {
             let setup = format!("exec > \"$ROOT/said\" 2>&1\nset -e\ncd \"$ROOT/fresh\"\n{setup}");
-            let (status, said) = confined.bash(&setup, &[]);
-            assert!(status, "the setup failed: {} {}", String::from_utf8_lossy(&said), confined.said());
-            fs::write(confined.root.join("ran"), "").unwrap();
+            let (status, report) = sandbox.bash(&setup, &[]);
+            assert!(status, "the setup failed: {} {}", String::from_utf8_lossy(&report), sandbox.last_output());
+            fs::write(sandbox.root.join("ran"), "").unwrap();
         }
-        confined
+        sandbox
     }
 
-    /// Whether the setup left this word in the home of what runs here.
-    pub(crate) fn knows(&self, word: &str) -> bool {
+    /// Whether the setup created this file in the home.
+    pub(crate) fn setup_created(&self, word: &str) -> bool {
         self.root.join("home").join(word).exists()
     }
 
-    /// What the last program said.
-    fn said(&self) -> String {
+    /// The output of the last program.
+    fn last_output(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.root.join("said")).unwrap()).into_owned()
     }
 
-    /// Where programs run; the one root of the gate.
+    /// The working directory of the programs, and the only root for the gate.
     pub(crate) fn cwd(&self) -> String {
         self.root.join("work").to_str().unwrap().to_owned()
     }
 
-    /// A bash in namespaces of its own: whether it ended well, and what it wrote to descriptor 3.
+    /// Runs bash in its own namespaces. Returns whether it succeeded, and its output on descriptor 3.
     #[expect(clippy::disallowed_methods, reason = "the other side of the proof are real programs")]
     fn bash(&self, script: &str, input: &[u8]) -> (bool, Vec<u8>) {
         let outside = tempfile::tempdir().unwrap();
-        // What the programs say goes elsewhere; descriptor 3 is the way back.
+        // The output of the programs is discarded; the driver reports on descriptor 3.
         let script = &format!("exec 3>&1 >/dev/null\n{script}");
         let mut command = Command::new("/usr/bin/timeout");
         command.args([
@@ -166,7 +167,7 @@ impl Confined {
             command.args(["--user", "--map-root-user"]);
             &[]
         };
-        command.args(["--", "/bin/bash", "-c", SHUT, "bash", "/usr/bin/setpriv"]).args(nobody);
+        command.args(["--", "/bin/bash", "-c", CONFINE_SCRIPT, "bash", "/usr/bin/setpriv"]).args(nobody);
         command.args(["--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "/bin/bash", "-c", script]);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.root.join("bin").display());
         command.env_clear().env("PATH", path).env("HOME", self.root.join("home")).env("LC_ALL", "C.UTF-8");
@@ -182,12 +183,12 @@ impl Confined {
         let input = input.to_vec();
         let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
-        // A driver that gave up early does not read to the end, and its answer says so.
+        // A driver that ends early does not read all input; its report shows that.
         drop(writer.join().unwrap());
         (output.status.success(), output.stdout)
     }
 
-    /// Runs the cases, each with all of its programs.
+    /// Runs every case with each of its programs.
     pub(crate) fn run(&self, cases: &[Case]) -> Vec<Mark> {
         let mut input = Vec::new();
         for case in cases {
@@ -198,31 +199,31 @@ impl Confined {
                 input.push(0);
             }
         }
-        let (_, said) = self.bash(DRIVER, &input);
-        let said = String::from_utf8_lossy(&said);
-        let mut told: Vec<&str> = said.split('\0').collect();
-        told.pop();
+        let (_, report) = self.bash(DRIVER_SCRIPT, &input);
+        let report = String::from_utf8_lossy(&report);
+        let mut reported: Vec<&str> = report.split('\0').collect();
+        reported.pop();
         assert!(
-            told.starts_with(&["confined", "yes"]),
+            reported.starts_with(&["confined", "yes"]),
             "programs cannot be confined here, so none was run: this needs root, or user namespaces that may mount /proc \
-             (said: {told:?})"
+             (report: {reported:?})"
         );
-        let (marks, end) = told[2..].split_at(told[2..].len().saturating_sub(2));
+        let (marks, end) = reported[2..].split_at(reported[2..].len().saturating_sub(2));
         assert_eq!(end, ["done", cases.len().to_string().as_str()], "the driver ended early");
         let mark = |m: &[&str]| Mark { case: m[0].parse().unwrap(), program: m[1].to_owned(), what: m[2].to_owned() };
         marks.chunks(3).map(mark).collect()
     }
 }
 
-fn give_to_nobody(path: &Path) {
+fn chown_to_nobody(path: &Path) {
     std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
     if path.is_dir() {
-        fs::read_dir(path).unwrap().flatten().for_each(|entry| give_to_nobody(&entry.path()));
+        fs::read_dir(path).unwrap().flatten().for_each(|entry| chown_to_nobody(&entry.path()));
     }
 }
 
-/// A differential is worth nothing against programs that are not there.
-pub(crate) fn need(programs: &[&str]) {
+/// Fails if a program is missing: the test would then compare nothing.
+pub(crate) fn require_programs(programs: &[&str]) {
     let missing: Vec<_> = programs
         .iter()
         .filter(|p| !["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|d| Path::new(d).join(p).exists()))

@@ -1,6 +1,6 @@
-//! The sample of judged commands: no false allow, no missed deny, few questions too many.
+//! The sample of judged commands: no false allow, no missed deny, few needless approvals.
 
-use crate::support::{assess, grant, word};
+use crate::support::{assess, grant, verdict_word};
 use countersign_model::{Facts, PathTarget, PathTargetKind, Risk};
 use serde_json::Value;
 
@@ -18,11 +18,11 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// What the links of an entry make of the paths that its plan asks about.
+/// The facts for an entry whose fixture contains symbolic links.
 fn facts(entry: &Value, command: &str, cwd: &str) -> Facts {
     let mut facts = Facts::none(cwd);
     let Some(links) = entry["fixture"]["symlinks"].as_object() else { return facts };
-    for path in countersign_policy::needs(&crate::support::plan(command, cwd)).paths {
+    for path in countersign_policy::required_facts(&crate::support::plan(command, cwd)).paths {
         for (link, target) in links {
             if let Some(rest) = path.strip_prefix(link.as_str()).filter(|r| r.is_empty() || r.starts_with('/')) {
                 let resolved = format!("{}{rest}", target.as_str().unwrap());
@@ -35,7 +35,7 @@ fn facts(entry: &Value, command: &str, cwd: &str) -> Facts {
 }
 
 #[test]
-fn the_sample_is_judged_as_people_judged_it() {
+fn the_sample_gets_the_expected_verdicts() {
     let (mut false_allows, mut missed_denies, mut over_denied, mut over_asked) = (vec![], vec![], vec![], vec![]);
     let (mut must_allow, mut one_shots, mut wrong_shots, mut risky, mut wrong_risks) = (0, 0, vec![], 0, vec![]);
     let (mut verbs, mut wrong_verbs) = (0, vec![]);
@@ -48,7 +48,7 @@ fn the_sample_is_judged_as_people_judged_it() {
             .map(|g| grant(g["verb"].as_str().unwrap(), g["directory"].as_str()))
             .collect();
         let assessment = assess(command, cwd, &texts(&entry["roots"]), &grants, Some(facts(&entry, command, cwd)));
-        let (answer, expect) = (word(&assessment), texts(&entry["expect"]));
+        let (answer, expect) = (verdict_word(&assessment), texts(&entry["expect"]));
         let id = format!("{} {:.120} => {answer}", entry["id"].as_str().unwrap(), command);
         must_allow += usize::from(expect == ["allow"]);
         match answer {

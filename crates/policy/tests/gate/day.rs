@@ -1,12 +1,12 @@
-//! A day's work of a coding agent: what only reads is not asked about, and every question has a reason.
+//! A day's work of a coding agent: read-only commands run without approval, and every approval has a reason.
 
-use crate::support::{ROOT, assess, word};
+use crate::support::{ROOT, assess, verdict_word};
 use countersign_model::Coverage;
 
 const DAY: &str = include_str!("data/day.txt");
 
 #[test]
-fn a_days_work_asks_only_where_it_must() {
+fn a_days_work_needs_approval_only_for_more_than_reading() {
     let (mut reads, mut asked, mut acts, mut slipped, mut unexplained) = (0, Vec::new(), 0, Vec::new(), Vec::new());
     for line in DAY.lines().filter(|l| !l.starts_with("# ") || l.contains('⏎')) {
         let (command, acting) = match line.strip_prefix("? ") {
@@ -21,7 +21,7 @@ fn a_days_work_asks_only_where_it_must() {
         if !explained {
             unexplained.push(command.clone());
         }
-        match (acting, word(&assessment)) {
+        match (acting, verdict_word(&assessment)) {
             (true, "ask") => acts += 1,
             (true, other) => slipped.push(format!("{other}: {command}")),
             (false, answer) => {
@@ -40,14 +40,14 @@ fn a_days_work_asks_only_where_it_must() {
 }
 
 #[test]
-fn no_phrase_reaches_further_than_reading() {
+fn no_phrase_allows_more_than_reading() {
     let reach = include_str!("data/reach.txt").replace("\n}' a", "⏎}' a");
     let mut allowed = Vec::new();
     let mut count = 0;
     for line in reach.lines().filter(|l| !l.starts_with("# ")) {
         count += 1;
         let command = line.replace('⏎', "\n");
-        if word(&assess(&command, ROOT, &[ROOT], &[], None)) == "allow" {
+        if verdict_word(&assess(&command, ROOT, &[ROOT], &[], None)) == "allow" {
             allowed.push(command);
         }
     }
@@ -56,12 +56,12 @@ fn no_phrase_reaches_further_than_reading() {
 }
 
 #[test]
-fn what_was_found_once_stays_found() {
+fn commands_once_judged_wrongly_stay_fixed() {
     let mut wrong = Vec::new();
     for line in include_str!("data/found.txt").lines().filter(|l| !l.starts_with("# ")) {
         let (expect, command) = line.split_once(' ').unwrap();
         let command = command.replace('⏎', "\n");
-        let answer = word(&assess(&command, ROOT, &[ROOT], &[], None));
+        let answer = verdict_word(&assess(&command, ROOT, &[ROOT], &[], None));
         if answer != expect {
             wrong.push(format!("{answer}, not {expect}: {command}"));
         }
@@ -69,7 +69,7 @@ fn what_was_found_once_stays_found() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Under a grant for the project: what the grant was not given for still asks.
+/// Under a grant for the project, commands outside the grant still need approval.
 #[test]
 fn a_grant_covers_no_more_than_it_says() {
     for (verb, asks, covered) in [
@@ -140,14 +140,15 @@ fn a_grant_covers_no_more_than_it_says() {
     ] {
         for (list, expect) in [(asks, "ask"), (covered, "allow")] {
             for command in list {
-                let answer = word(&assess(command, ROOT, &[ROOT], &[crate::support::grant(verb, Some(ROOT))], None));
+                let answer =
+                    verdict_word(&assess(command, ROOT, &[ROOT], &[crate::support::grant(verb, Some(ROOT))], None));
                 assert_eq!(answer, expect, "{command}");
             }
         }
     }
 }
 
-/// Grants that were once wider than they said.
+/// Grants that once covered more than they said.
 #[test]
 fn a_grant_is_not_widened_by_spelling_or_by_flow() {
     for (verb, command, expect) in [
@@ -192,13 +193,13 @@ fn a_grant_is_not_widened_by_spelling_or_by_flow() {
         ("npx eslint", "npx eslint src", "allow"),
         ("npx eslint", "npx --package=evil eslint", "ask"),
     ] {
-        let answer = word(&assess(command, ROOT, &[ROOT], &[crate::support::grant(verb, Some(ROOT))], None));
+        let answer = verdict_word(&assess(command, ROOT, &[ROOT], &[crate::support::grant(verb, Some(ROOT))], None));
         assert_eq!(answer, expect, "{command}");
     }
 }
 
 #[test]
-fn where_one_goes_to_run_what_is_granted_there_is_not_asked() {
+fn a_cd_to_a_granted_command_needs_no_approval() {
     let there = [crate::support::grant("cargo build", Some("/srv/app"))];
     for (command, expect) in [
         ("cd /srv/app && cargo build", "allow"),
@@ -207,6 +208,6 @@ fn where_one_goes_to_run_what_is_granted_there_is_not_asked() {
         ("cd /srv/app && cargo build && cat x", "ask"),
         ("cd /srv/app", "ask"),
     ] {
-        assert_eq!(word(&assess(command, ROOT, &[ROOT], &there, None)), expect, "{command}");
+        assert_eq!(verdict_word(&assess(command, ROOT, &[ROOT], &there, None)), expect, "{command}");
     }
 }

@@ -1,13 +1,13 @@
 //! Hard denies and protected paths: in every spelling, under every grant.
 
-use crate::support::{ROOT, assess, check, grant, plan, told, word};
+use crate::support::{ROOT, assess, check, grant, plan, verdict_text, verdict_word};
 use countersign_model::{Facts, PathTarget, PathTargetKind};
 
 const EVERYTHING: &[&str] =
     &["rm@any", "sudo@any", "csn down@any", "cat@any", "bash@any", "kill@any", "dd@any", "cp@any", "echo@any"];
 
 #[test]
-fn f110_stopping_countersign_is_refused_wherever_it_stands() {
+fn f110_stopping_countersign_is_refused_in_every_position() {
     for command in [
         "csn down",
         "ls && csn down",
@@ -49,12 +49,12 @@ fn f110_stopping_countersign_is_refused_wherever_it_stands() {
         "grep 'csn down' README.md",
         "kill $(pgrep node)",
     ] {
-        assert_ne!(word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
+        assert_ne!(verdict_word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
     }
 }
 
 #[test]
-fn f111_other_rights_ask_whatever_they_are_for() {
+fn f111_another_users_rights_always_need_approval() {
     for (command, expect) in [
         ("sudo ls", "ask[sudo, ls]"),
         ("x=$(sudo ls)", "ask[sudo, ls]"),
@@ -109,14 +109,14 @@ fn f112_removing_everything_is_refused_in_every_spelling() {
         "echo 'rm -rf /'",
         "ssh host 'rm -rf /'",
     ] {
-        assert_ne!(word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
+        assert_ne!(verdict_word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
     }
     let mut facts = Facts::none(ROOT);
     facts.paths.insert(
         "/mnt/disk".to_owned(),
         PathTarget { resolved: "/mnt/disk".into(), kind: PathTargetKind::Directory, dev: 1, inode: 1, mount: true },
     );
-    assert_eq!(word(&assess("rm -rf /mnt/disk", ROOT, &[ROOT], &[grant("rm", None)], Some(facts))), "deny");
+    assert_eq!(verdict_word(&assess("rm -rf /mnt/disk", ROOT, &[ROOT], &[grant("rm", None)], Some(facts))), "deny");
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn f113_fork_bombs_and_new_file_systems_are_refused() {
     for command in
         ["f() { ls; }; f", "dd if=/dev/sda of=mbr.bin count=1", "printf '%s' ':(){ :|:& };:'", "cat /dev/null"]
     {
-        assert_ne!(word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
+        assert_ne!(verdict_word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
     }
 }
 
 #[test]
-fn f114_signals_to_the_house_are_refused_and_to_others_asked() {
+fn f114_signals_to_countersign_are_refused_and_to_others_need_approval() {
     check("kill 123", &[], "ask[kill]");
     check("pkill -f http.server", &[], "ask[pkill]");
     check("kill $(cat x.pid)", &["kill@any"], "once[kill]");
@@ -154,12 +154,12 @@ fn f114_signals_to_the_house_are_refused_and_to_others_asked() {
     for (command, expect) in
         [("kill 4711", "deny"), ("kill -TERM 4711", "deny"), ("kill -- -4711", "deny"), ("kill 4712", "ask")]
     {
-        assert_eq!(word(&assess(command, ROOT, &[ROOT], &[], Some(facts.clone()))), expect, "{command}");
+        assert_eq!(verdict_word(&assess(command, ROOT, &[ROOT], &[], Some(facts.clone()))), expect, "{command}");
     }
 }
 
 #[test]
-fn f115_f117_what_is_ours_is_out_of_reach_under_every_spelling() {
+fn f115_f117_countersigns_own_files_are_refused_in_every_spelling() {
     let home = "/home/dev/.config/countersign";
     for command in [
         format!("cat {home}/config.toml"),
@@ -190,21 +190,21 @@ fn f115_f117_what_is_ours_is_out_of_reach_under_every_spelling() {
     ] {
         let all: Vec<_> =
             ["cat", "cp", "echo", "ls", "sort", "sed", "rm", "mv", "ln", "tar", "cd"].map(|v| grant(v, None)).into();
-        let told = told(&assess(&command, ROOT, &[ROOT], &all, None), &plan(&command, ROOT));
+        let told = verdict_text(&assess(&command, ROOT, &[ROOT], &all, None), &plan(&command, ROOT));
         assert_eq!(told, "deny[protected_path]", "{command}");
     }
-    // A path that leads there through a link.
+    // A path that leads there through a symbolic link.
     let mut facts = Facts::none(ROOT);
     facts.paths.insert(
         "/work/proj/x/a".to_owned(),
         PathTarget { resolved: format!("{home}/a"), kind: PathTargetKind::File, dev: 1, inode: 1, mount: false },
     );
-    assert_eq!(word(&assess("cat x/a", ROOT, &[ROOT], &[], Some(facts))), "deny");
-    // Built from what nobody knows: once at most, whatever is granted.
+    assert_eq!(verdict_word(&assess("cat x/a", ROOT, &[ROOT], &[], Some(facts))), "deny");
+    // A path built from unknown text can be approved only once, under any grant.
     for command in ["cat ~/.config/\"$X\"/a", "cat \"$X\"", "cat $(echo x)"] {
         check(command, &["cat@any"], "once[cat]");
     }
     for command in ["grep countersign README.md", "ls ~/.config", "cat ~/.config/other", "echo ~/.config/countersign"] {
-        assert_ne!(word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
+        assert_ne!(verdict_word(&assess(command, ROOT, &[ROOT], &[], None)), "deny", "{command}");
     }
 }

@@ -1,9 +1,9 @@
-//! The differential proof: real bash runs generated commands in a directory of its own, with a PATH that holds only
-//! programs that note what they were given. Every program that bash starts is an occurrence of the plan, with the
-//! same words where the plan says literal and the same directory where it says known; or the plan said that it could
-//! not read this.
+//! The differential test: a real bash runs generated commands in a directory of its own, with a PATH that contains
+//! only programs that record their arguments. Every program that bash starts must be an occurrence of the plan, with
+//! the same words where the plan says literal and the same directory where the plan says known, unless the plan is
+//! opaque.
 //!
-//! `CSN_DIFFERENTIAL` says how many commands, `CSN_SEED` repeats a run.
+//! `CSN_DIFFERENTIAL` sets the number of commands, `CSN_SEED` repeats a run.
 
 use crate::{
     generate::{Random, mutate, script, seed},
@@ -42,12 +42,12 @@ fn compare(seed: u64, count: usize) -> Tally {
     let sample: Vec<String> = SAMPLE
         .lines()
         .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["command"].as_str().map(str::to_owned))
-        .filter(|c| harmless(c))
+        .filter(|c| is_harmless(c))
         .collect();
     for n in 0..count {
         let mutated = n % 4 == 3;
         let text = if mutated { mutate(&sample, &mut random) } else { script(&mut random) };
-        if mutated && !harmless(&text) {
+        if mutated && !is_harmless(&text) {
             continue;
         }
         let plan = jail.plan(&text);
@@ -90,8 +90,9 @@ fn compare(seed: u64, count: usize) -> Tally {
     tally
 }
 
-/// Nothing here may reach beyond the directory, even by mistake: no absolute paths, no signals, no other shells' files.
-fn harmless(text: &str) -> bool {
+/// Whether a text cannot reach beyond the directory even by mistake: no absolute paths, no signals, no files of other
+/// shells.
+fn is_harmless(text: &str) -> bool {
     let absolute = text
         .split(|c: char| c.is_whitespace() || "'\"=<>|&;(){}$`,:".contains(c))
         .any(|w| w.starts_with('/') || w.starts_with("\\x2f"));

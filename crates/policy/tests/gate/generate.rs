@@ -1,9 +1,9 @@
-//! Commands by grammar: the shell features that people and agents use, in any combination, over programs that only
-//! note what they were given. And commands of the sample with something changed.
+//! Generates commands by grammar: common shell features in any combination, over programs that only record their
+//! arguments. Also changes commands of the sample at random.
 
 use crate::jail::PROGRAMS;
 
-/// A generator that a seed repeats.
+/// A random generator that a seed reproduces.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -26,12 +26,12 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn with_percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 }
 
-/// The seed of this run: a new one, or the one that is to be repeated.
+/// The seed of this run: a new one, or the one in `CSN_SEED`.
 pub(crate) fn seed() -> u64 {
     let seed = std::env::var("CSN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or_else(|| {
         use std::hash::{BuildHasher as _, Hasher as _};
@@ -41,7 +41,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// A whole command.
+/// Generates a whole command.
 pub(crate) fn script(random: &mut Random) -> String {
     let mut depth = 3;
     list(random, &mut depth)
@@ -59,11 +59,11 @@ fn list(r: &mut Random, budget: &mut i32) -> String {
 
 fn pipeline(r: &mut Random, budget: &mut i32) -> String {
     let mut out = String::new();
-    if r.chance(5) {
+    if r.with_percent(5) {
         out.push_str(r.pick(&["! ", "time ", "time -p "]));
     }
     out.push_str(&command(r, budget));
-    for _ in 0..usize::from(r.chance(20)) + usize::from(r.chance(6)) {
+    for _ in 0..usize::from(r.with_percent(20)) + usize::from(r.with_percent(6)) {
         out.push_str(r.pick(&[" | ", "|", " |& ", " |\n"]));
         out.push_str(&command(r, budget));
     }
@@ -72,7 +72,7 @@ fn pipeline(r: &mut Random, budget: &mut i32) -> String {
 
 fn command(r: &mut Random, budget: &mut i32) -> String {
     *budget -= 1;
-    if *budget < -6 || r.chance(62) {
+    if *budget < -6 || r.with_percent(62) {
         return simple(r, budget);
     }
     match r.below(15) {
@@ -158,13 +158,13 @@ fn assignment(r: &mut Random, budget: &mut i32) -> String {
 
 fn simple(r: &mut Random, budget: &mut i32) -> String {
     let mut out = String::new();
-    if r.chance(6) {
+    if r.with_percent(6) {
         out.push_str(r.pick(&["A=1 ", "B='x y' C=2 ", "LC_ALL=C "]));
     }
-    if r.chance(4) {
+    if r.with_percent(4) {
         out.push_str(r.pick(&["2>/dev/null ", ">out.txt ", "</dev/null "]));
     }
-    if r.chance(12) {
+    if r.with_percent(12) {
         out.push_str(r.pick(&["echo", "printf '%s\\n'", "true", "false", ":", "test -n"]));
     } else {
         let program = r.pick(PROGRAMS);
@@ -180,7 +180,7 @@ fn simple(r: &mut Random, budget: &mut i32) -> String {
         out.push_str(r.pick(&[" ", " ", "  ", "\t", " \\\n"]));
         out.push_str(&word(r, budget));
     }
-    if r.chance(10) {
+    if r.with_percent(10) {
         out.push_str(r.pick(&[
             " 2>&1",
             " >/dev/null",
@@ -194,7 +194,7 @@ fn simple(r: &mut Random, budget: &mut i32) -> String {
             " 3>&1",
         ]));
     }
-    if r.chance(6) {
+    if r.with_percent(6) {
         let (tag, body) = (r.pick(&["EOF", "'EOF'", "\"E\"", "-EOF"]), word(r, budget));
         let end = tag.trim_matches(['\'', '"', '-']);
         out.push_str(&format!(" <<{tag}\nline {} $(alpha doc)\n{end}\n", body.replace(['\n', '`'], " ")));
@@ -240,12 +240,12 @@ fn word(r: &mut Random, budget: &mut i32) -> String {
     }
 }
 
-/// As one word.
+/// Quotes a text as one word.
 fn single(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// A command of the sample with something changed.
+/// Changes a command of the sample at random.
 pub(crate) fn mutate(sample: &[String], r: &mut Random) -> String {
     let mut text = sample[r.below(sample.len())].clone();
     for _ in 0..1 + r.below(3) {

@@ -1,41 +1,41 @@
-//! Read-only phrases against words made to look like them: every one of these does more than read, or shows a secret.
+//! Commands that look like read-only phrases but do more than read, or show a secret.
 
-use crate::support::{ROOT, assess, grant, word};
+use crate::support::{ROOT, assess, grant, verdict_word};
 use countersign_model::Risk;
 
 #[track_caller]
-fn all_ask(commands: &[&str]) {
+fn assert_all_need_approval(commands: &[&str]) {
     let unasked: Vec<&&str> =
-        commands.iter().filter(|c| word(&assess(c, ROOT, &[ROOT], &[], None)) == "allow").collect();
+        commands.iter().filter(|c| verdict_word(&assess(c, ROOT, &[ROOT], &[], None)) == "allow").collect();
     assert!(unasked.is_empty(), "run unasked: {unasked:#?}");
 }
 
 #[track_caller]
-fn all_ask_for_secrets(commands: &[&str]) {
+fn assert_all_need_approval_for_secrets(commands: &[&str]) {
     let shows = |c: &str| {
         let assessment = assess(c, ROOT, &[ROOT], &[], None);
-        word(&assessment) == "ask" && assessment.risk_set().contains(&Risk::Credential)
+        verdict_word(&assessment) == "ask" && assessment.risk_set().contains(&Risk::Credential)
     };
     let unasked: Vec<&&str> = commands.iter().filter(|c| !shows(c)).collect();
     assert!(unasked.is_empty(), "not told as secrets: {unasked:#?}");
 }
 
 #[track_caller]
-fn all_run(commands: &[&str]) {
+fn assert_all_allowed(commands: &[&str]) {
     let asked: Vec<String> = commands
         .iter()
         .filter_map(|c| {
             let assessment = assess(c, ROOT, &[ROOT], &[], None);
             let why = assessment.coverage.iter().find(|c| !c.holds());
-            (word(&assessment) != "allow").then(|| format!("{c}: {why:?}"))
+            (verdict_word(&assessment) != "allow").then(|| format!("{c}: {why:?}"))
         })
         .collect();
     assert!(asked.is_empty(), "asked about: {asked:#?}");
 }
 
 #[test]
-fn each_text_that_a_loop_gives_a_word_is_checked() {
-    all_ask(&[
+fn each_value_of_a_loop_variable_is_checked() {
+    assert_all_need_approval(&[
         "for x in show update; do git remote $x; done",
         "for x in show expire; do git reflog $x --all; done",
         "for f in .env x; do git cat-file -p HEAD:$f; done",
@@ -50,7 +50,7 @@ fn each_text_that_a_loop_gives_a_word_is_checked() {
         "git reflog \"$x\"",
         "git config --get \"$x\"",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "for k in user.email user.name; do git config --get $k; done",
         "for f in a b; do git cat-file -p HEAD:$f; done",
         "for x in .a .b; do yq $x config.yaml; done",
@@ -59,7 +59,7 @@ fn each_text_that_a_loop_gives_a_word_is_checked() {
 
 #[test]
 fn git_config_reads_only_where_its_options_stand_before_its_operands() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "git config core.fsmonitor ./evil --get",
         "git config core.pager x -l",
         "git config core.pager x --list",
@@ -67,7 +67,7 @@ fn git_config_reads_only_where_its_options_stand_before_its_operands() {
         "git config get x core.pager",
         "git config set core.pager x",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "git config --get user.name",
         "git config user.name",
         "git config --global --get user.email",
@@ -78,8 +78,8 @@ fn git_config_reads_only_where_its_options_stand_before_its_operands() {
 }
 
 #[test]
-fn settings_that_may_hold_secrets_are_asked_about_as_such() {
-    all_ask_for_secrets(&[
+fn settings_that_may_hold_secrets_need_approval_as_credentials() {
+    assert_all_need_approval_for_secrets(&[
         "git config --list",
         "git config -l",
         "git config --global -l",
@@ -93,7 +93,7 @@ fn settings_that_may_hold_secrets_are_asked_about_as_such() {
 
 #[test]
 fn letters_behind_an_option_of_tree_are_options() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "tree -Io pat out.txt",
         "tree -Po pat out.txt",
         "tree -Ho base out.html",
@@ -101,12 +101,12 @@ fn letters_behind_an_option_of_tree_are_options() {
         "tree -L2o out.txt",
         "tree -aIo pat out.txt",
     ]);
-    all_run(&["tree -L 2 -I target", "tree -aL 2", "tree -L2", "tree -I 'target|node_modules' src"]);
+    assert_all_allowed(&["tree -L 2 -I target", "tree -aL 2", "tree -L2", "tree -I 'target|node_modules' src"]);
 }
 
 #[test]
-fn no_word_of_binutils_stands_for_the_words_in_a_file() {
-    all_ask(&[
+fn no_word_of_binutils_reads_its_arguments_from_a_file() {
+    assert_all_need_approval(&[
         "strings -n @list",
         "nm -f @list2",
         "objdump -j @x",
@@ -118,24 +118,28 @@ fn no_word_of_binutils_stands_for_the_words_in_a_file() {
         "objdump --plugin x a.out",
         "nm --plugin x a.out",
     ]);
-    all_run(&["strings -n 8 a.bin", "nm -C a.out", "objdump -d a.out", "readelf -h a.out", "nm target/*.o"]);
+    assert_all_allowed(&["strings -n 8 a.bin", "nm -C a.out", "objdump -d a.out", "readelf -h a.out", "nm target/*.o"]);
 }
 
 #[test]
 fn values_that_a_script_splits_again_are_plain() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "bzgrep -A '1 root' /etc/passwd README.md",
         "bzgrep -A '1 root' x README.md",
         "zgrep -m '1 -f x' y a.gz",
         "bzgrep -C '*' x a.bz2",
         "bzgrep -e 'a b' x.bz2",
     ]);
-    all_run(&["zgrep -A 3 -n error logs/app.log.gz", "bzgrep -m1 'a b' logs/app.bz2", "xzgrep -e error logs/a.xz"]);
+    assert_all_allowed(&[
+        "zgrep -A 3 -n error logs/app.log.gz",
+        "bzgrep -m1 'a b' logs/app.bz2",
+        "xzgrep -e error logs/a.xz",
+    ]);
 }
 
 #[test]
 fn an_option_that_takes_no_value_swallows_no_file() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "git blame --abbrev .env",
         "pr -nh .env",
         "pr -sh .env",
@@ -144,7 +148,7 @@ fn an_option_that_takes_no_value_swallows_no_file() {
         "column -t -nH .env",
         "nm -Uf .env",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "git blame --abbrev=8 src/main.rs",
         "pr -n -h title notes.txt",
         "column -t -s, data/a.csv",
@@ -154,7 +158,7 @@ fn an_option_that_takes_no_value_swallows_no_file() {
 
 #[test]
 fn a_number_that_less_takes_has_nothing_behind_it() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "less -b5k./lk README.md",
         "less -y5k./lk README.md",
         "less -x4\\$k./lk README.md",
@@ -162,12 +166,12 @@ fn a_number_that_less_takes_has_nothing_behind_it() {
         "less -j5+!cmd README.md",
         "less -z \"$x\" README.md",
     ]);
-    all_run(&["less -x4 README.md", "less -x 4,8 -R README.md", "less -j5 README.md"]);
+    assert_all_allowed(&["less -x4 README.md", "less -x 4,8 -R README.md", "less -j5 README.md"]);
 }
 
 #[test]
 fn a_bare_glob_is_no_value_where_it_may_become_an_action() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "xxd -l *",
         "xxd -s \"$x\" a.bin",
         "find . -name -*",
@@ -176,12 +180,12 @@ fn a_bare_glob_is_no_value_where_it_may_become_an_action() {
         "find . -newer * -print",
         "find . -name [-]delete",
     ]);
-    all_run(&["find . -name *.rs", "find . -name test_*", "find . -name '*'", "xxd -l 32 a.bin"]);
+    assert_all_allowed(&["find . -name *.rs", "find . -name test_*", "find . -name '*'", "xxd -l 32 a.bin"]);
 }
 
 #[test]
 fn find_leaves_out_only_what_no_action_sees() {
-    all_ask_for_secrets(&[
+    assert_all_need_approval_for_secrets(&[
         "find . -name .env -prune -exec cat {} +",
         "find . -name .env -prune | xargs cat",
         "find . -name .env -prune -print | xargs cat",
@@ -195,7 +199,7 @@ fn find_leaves_out_only_what_no_action_sees() {
         "find . ! -name .env -prune -o -exec cat {} +",
         "find . -name .env -prune -o -true , -exec cat {} +",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "find . ! -name .env -type f -exec cat {} +",
         "find . -not -name .env -name '*.rs' | xargs cat",
         "find . -name .env -prune -o -name '*.rs' -exec cat {} +",
@@ -204,14 +208,26 @@ fn find_leaves_out_only_what_no_action_sees() {
 
 #[test]
 fn unzip_takes_options_only_before_its_archive() {
-    all_ask(&["unzip a.zip '*' -l", "unzip a.zip -l", "unzip a.zip x -Z", "unzip -l a.zip -p", "unzip -l a.zip *"]);
-    all_run(&["unzip -l a.zip", "unzip -l a.zip 'src/*'"]);
+    assert_all_need_approval(&[
+        "unzip a.zip '*' -l",
+        "unzip a.zip -l",
+        "unzip a.zip x -Z",
+        "unzip -l a.zip -p",
+        "unzip -l a.zip *",
+    ]);
+    assert_all_allowed(&["unzip -l a.zip", "unzip -l a.zip 'src/*'"]);
 }
 
 #[test]
 fn ps_shows_no_environment_when_its_options_conflict() {
-    all_ask(&["ps -eT --forest", "ps -e -T --forest", "ps -eL --forest", "ps -ely --forest", "ps -em --forest"]);
-    all_run(&[
+    assert_all_need_approval(&[
+        "ps -eT --forest",
+        "ps -e -T --forest",
+        "ps -eL --forest",
+        "ps -ely --forest",
+        "ps -em --forest",
+    ]);
+    assert_all_allowed(&[
         "ps -ef",
         "ps -e",
         "ps -A",
@@ -225,43 +241,58 @@ fn ps_shows_no_environment_when_its_options_conflict() {
 }
 
 #[test]
-fn a_tool_that_the_workspace_can_replace_says_its_version_only_where_it_is_confined() {
+fn a_tool_that_the_workspace_can_replace_prints_its_version_only_confined() {
     let make = [grant("make", Some(ROOT))];
     for tool in ["cargo", "flake8", "tox", "pytest", "npm", "gradle"] {
         for option in ["--version", "--help"] {
             let alone = format!("{tool} {option}");
-            all_run(&[&alone]);
+            assert_all_allowed(&[&alone]);
             let beside = format!("make; {alone}");
-            assert_eq!(word(&assess(&beside, ROOT, &[ROOT], &make, None)), "ask", "{beside}");
+            assert_eq!(verdict_word(&assess(&beside, ROOT, &[ROOT], &make, None)), "ask", "{beside}");
         }
     }
-    assert_eq!(word(&assess("make; yarn -v", ROOT, &[ROOT], &make, None)), "ask");
+    assert_eq!(verdict_word(&assess("make; yarn -v", ROOT, &[ROOT], &make, None)), "ask");
     for inert in ["make; git --version", "make; python3 --version", "make; ls --help", "make; gcc --version"] {
-        assert_eq!(word(&assess(inert, ROOT, &[ROOT], &make, None)), "allow", "{inert}");
+        assert_eq!(verdict_word(&assess(inert, ROOT, &[ROOT], &make, None)), "allow", "{inert}");
     }
 }
 
 #[test]
 fn lsof_looks_up_no_host() {
-    all_ask(&["lsof -i@example.org", "lsof -i @example.org", "lsof -i tcp@example.org:80", "lsof -i \"$x\""]);
-    all_run(&["lsof -i :8080", "lsof -i:8080", "lsof -i tcp:8080", "lsof -nP -iTCP:3000", "lsof -i"]);
+    assert_all_need_approval(&[
+        "lsof -i@example.org",
+        "lsof -i @example.org",
+        "lsof -i tcp@example.org:80",
+        "lsof -i \"$x\"",
+    ]);
+    assert_all_allowed(&["lsof -i :8080", "lsof -i:8080", "lsof -i tcp:8080", "lsof -nP -iTCP:3000", "lsof -i"]);
 }
 
 #[test]
 fn a_branch_is_listed_by_the_long_option() {
-    all_ask(&["git branch -l NAME", "git branch -v -l NAME"]);
-    all_run(&["git branch --list NAME", "git branch -l", "git tag -l 'v1.*'", "git branch --contains HEAD"]);
+    assert_all_need_approval(&["git branch -l NAME", "git branch -v -l NAME"]);
+    assert_all_allowed(&["git branch --list NAME", "git branch -l", "git tag -l 'v1.*'", "git branch --contains HEAD"]);
 }
 
 #[test]
-fn sections_and_formats_are_names_that_are_known() {
-    all_ask(&["man -s '1/../..' ls", "man -L ../x ls", "git log --pretty=a:b.c", "git log --format=mine"]);
-    all_run(&["man -s 3 printf", "git log --pretty=format:%h", "git log --format='%h %s'", "git log --pretty=oneline"]);
+fn only_known_sections_and_formats_are_read_only() {
+    assert_all_need_approval(&[
+        "man -s '1/../..' ls",
+        "man -L ../x ls",
+        "git log --pretty=a:b.c",
+        "git log --format=mine",
+    ]);
+    assert_all_allowed(&[
+        "man -s 3 printf",
+        "git log --pretty=format:%h",
+        "git log --format='%h %s'",
+        "git log --pretty=oneline",
+    ]);
 }
 
 #[test]
-fn half_a_name_of_a_list_becomes_no_option_that_writes() {
-    all_ask(&[
+fn half_a_listed_name_cannot_become_a_writing_option() {
+    assert_all_need_approval(&[
         "find src -name '*.txt' | xargs sort",
         "sort $(find src -name '*.txt')",
         "grep -rl x src | xargs tree",
@@ -269,7 +300,7 @@ fn half_a_name_of_a_list_becomes_no_option_that_writes() {
         "find src -name '*.txt' | xargs file",
         "for f in $(find src -name '*.txt'); do sort \"$f\"; done",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "find src -name '*.txt' | xargs cat",
         "find src -name '*.txt' | xargs sort --",
         "find src -name '*.txt' | xargs awk '{print $1}'",

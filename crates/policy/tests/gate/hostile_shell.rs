@@ -1,17 +1,17 @@
-//! Shell text that is written so that it does not say what it does.
+//! Shell text that hides what it does.
 
-use crate::support::{ROOT, assess, check, plan, word};
+use crate::support::{ROOT, assess, check, plan, verdict_word};
 
 #[track_caller]
-fn asks(command: &str) {
-    assert_ne!(word(&assess(command, ROOT, &[ROOT], &[], None)), "allow", "{command}");
+fn assert_needs_approval(command: &str) {
+    assert_ne!(verdict_word(&assess(command, ROOT, &[ROOT], &[], None)), "allow", "{command}");
 }
 
 #[test]
-fn an_empty_place_between_braces_is_no_word() {
-    asks("sed {,1eid} README.md");
-    asks("awk {,'BEGIN{system(\"id\")}'} f");
-    asks("bash -c {,'touch z'}");
+fn an_empty_brace_alternative_is_not_a_word() {
+    assert_needs_approval("sed {,1eid} README.md");
+    assert_needs_approval("awk {,'BEGIN{system(\"id\")}'} f");
+    assert_needs_approval("bash -c {,'touch z'}");
     check("{,git} push", &[], "ask[git push]");
     check("bash -c {,'git push'}", &[], "ask[git push]");
     let words = |command: &str| plan(command, ROOT).occurrences[0].words.len();
@@ -25,9 +25,9 @@ fn an_empty_place_between_braces_is_no_word() {
 #[test]
 fn quoted_lists_are_any_number_of_words() {
     for list in ["${a[@]}", "${a[@]:1}", "${a[@]:-x}", "$@", "${@:2}", "${x:-$@}", "${x:-${a[@]}}"] {
-        asks(&format!("git symbolic-ref -- \"{list}\""));
+        assert_needs_approval(&format!("git symbolic-ref -- \"{list}\""));
     }
-    asks("a=(HEAD refs/heads/evil); git symbolic-ref -- \"${a[@]}\"");
+    assert_needs_approval("a=(HEAD refs/heads/evil); git symbolic-ref -- \"${a[@]}\"");
     let many = |command: &str| plan(command, ROOT).occurrences.last().unwrap().words[1].many;
     assert!(many("echo \"$@\""));
     assert!(many("echo \"${a[@]}\""));
@@ -38,10 +38,10 @@ fn quoted_lists_are_any_number_of_words() {
 }
 
 #[test]
-fn the_format_of_printf_is_looked_at_behind_two_dashes() {
-    asks("printf -- 'aaaaa%n' x");
-    asks("printf -- \"$format\" x");
-    asks("printf -- -v x");
+fn the_format_of_printf_is_checked_behind_two_dashes() {
+    assert_needs_approval("printf -- 'aaaaa%n' x");
+    assert_needs_approval("printf -- \"$format\" x");
+    assert_needs_approval("printf -- -v x");
     check("printf -- '- %s\\n' x", &[], "allow");
 }
 
@@ -70,11 +70,11 @@ fn options_that_change_what_a_shell_reads_make_its_text_opaque() {
         "-rcfile x -c",
         "-oo errexit keyword -c",
     ] {
-        asks(&format!("bash {options} 'git status'"));
+        assert_needs_approval(&format!("bash {options} 'git status'"));
     }
-    asks("bash -kc 'git diff GIT_EXTERNAL_DIFF=./evil'");
-    asks("bash -O extglob -c '!(echo hi)'");
-    // What an option takes is not the command.
+    assert_needs_approval("bash -kc 'git diff GIT_EXTERNAL_DIFF=./evil'");
+    assert_needs_approval("bash -O extglob -c '!(echo hi)'");
+    // The value of an option is not the command.
     check("bash -eo pipefail -c 'git push'", &[], "ask[git push]");
     check("bash -O extglob -c 'rm -rf /'", &["bash@any", "rm@any"], "deny[system_destructive]");
     for options in ["-c", "-lc", "-ec", "-euxc", "-euo pipefail -c", "-o errexit -c", "+x -c", "-c --", "--norc -c"] {
@@ -86,19 +86,19 @@ fn options_that_change_what_a_shell_reads_make_its_text_opaque() {
 #[test]
 fn text_for_other_shells_is_not_read_as_if_it_were_for_bash() {
     for shell in ["zsh", "ksh", "mksh", "yash", "fish", "csh", "tcsh", "rc", "/bin/zsh", "env zsh", "busybox zsh"] {
-        asks(&format!("{shell} -c 'git status'"));
+        assert_needs_approval(&format!("{shell} -c 'git status'"));
         let command = format!("{shell} -c 'rm x'");
         let all = [crate::support::grant("rm", None), crate::support::grant("git status", None)];
-        assert_eq!(word(&assess(&command, ROOT, &[ROOT], &all, None)), "ask", "{command}");
+        assert_eq!(verdict_word(&assess(&command, ROOT, &[ROOT], &all, None)), "ask", "{command}");
         let command = format!("{shell} -c 'rm -rf /'");
-        assert_eq!(word(&assess(&command, ROOT, &[ROOT], &all, None)), "deny", "{command}");
+        assert_eq!(verdict_word(&assess(&command, ROOT, &[ROOT], &all, None)), "deny", "{command}");
     }
     check("dash -c 'git status'", &[], "allow");
 }
 
 #[test]
-fn where_a_program_is_started_is_where_its_paths_are_meant_from() {
-    use crate::support::directories;
+fn paths_are_relative_to_the_directory_of_the_program() {
+    use crate::support::check_directories;
     for command in [
         "env -C link/.. cat passwd",
         "env --chdir=link/.. cat passwd",
@@ -112,15 +112,15 @@ fn where_a_program_is_started_is_where_its_paths_are_meant_from() {
         "cd link && env -u PWD bash -c 'cd .. && cat passwd'",
         "cd link && PWD=/ bash -c 'cd .. && cat passwd'",
     ] {
-        asks(command);
+        assert_needs_approval(command);
     }
     check("env -C sub cat README.md", &[], "allow");
-    // Of two the last holds, from where it started.
-    directories("env -C a -C b cat x", &[&["/work/proj/b"], &["/work/proj/b"]]);
+    // The last of two counts, relative to the starting directory.
+    check_directories("env -C a -C b cat x", &[&["/work/proj/b"], &["/work/proj/b"]]);
 }
 
 #[test]
-fn above_what_a_link_leads_to_is_anywhere() {
+fn the_parent_of_a_link_target_is_unknown() {
     for command in [
         "cd -P sub/link/.. && cat passwd",
         "cd -P -- sub/link/.. && cat passwd",
@@ -130,7 +130,7 @@ fn above_what_a_link_leads_to_is_anywhere() {
         "cd -P sub/link && pushd /work/proj && popd && cd .. && cat passwd",
         "cd -P sub/link; x=$PWD; cd /work/proj; cd $x/.. && cat passwd",
     ] {
-        asks(command);
+        assert_needs_approval(command);
     }
     check("for d in a b; do (cd $d && cd .. && cat README.md); done", &[], "allow");
     for command in ["cd sub/.. && cat README.md", "cd -P sub && cat README.md", "cd sub && cd .. && cat README.md"] {

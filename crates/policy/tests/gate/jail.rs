@@ -1,5 +1,5 @@
-//! A real bash, confined: a directory of its own, a PATH that holds only programs that note what they were given, and
-//! nobody's rights; for many commands at once also namespaces without a network, where the machine has them.
+//! Runs a real bash with a directory of its own, a PATH of programs that record their arguments, and the rights of
+//! the user `nobody`; for many commands also in namespaces without a network, if the machine supports them.
 
 use countersign_model::{Directory, Occurrence, Plan, Word, WordValue, glob_matches};
 use countersign_policy::{ParseContext, read_text};
@@ -12,14 +12,14 @@ use std::{
     sync::LazyLock,
 };
 
-/// Programs that only note.
+/// Programs that only record their arguments.
 pub(crate) const PROGRAMS: &[&str] =
     &["alpha", "beta", "gamma", "delta", "cat", "ls", "grep", "git", "rm", "make", "head", "sort"];
-/// Programs that really run their commands.
-const REAL: &[&str] = &["bash", "sh", "env", "nice", "timeout", "nohup", "xargs", "find", "stdbuf", "setsid"];
+/// Real programs that run their commands.
+const REAL_PROGRAMS: &[&str] = &["bash", "sh", "env", "nice", "timeout", "nohup", "xargs", "find", "stdbuf", "setsid"];
 
 #[derive(Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct StartedProgram {
     pub(crate) program: String,
     pub(crate) words: Vec<String>,
     pub(crate) cwd: String,
@@ -45,9 +45,9 @@ impl Jail {
         for name in PROGRAMS {
             fs::copy(&stub, root.join("bin").join(name)).expect("the stub is built with the tests, as an example");
         }
-        for name in REAL {
+        for name in REAL_PROGRAMS {
             let real = match *name {
-                "bash" => Some(bash()),
+                "bash" => Some(bash_path()),
                 name => ["/bin", "/usr/bin"].iter().map(|d| Path::new(d).join(name)).find(|p| p.exists()),
             };
             if let Some(real) = real {
@@ -55,9 +55,9 @@ impl Jail {
             }
         }
         fs::write(root.join("log"), "").unwrap();
-        // Whoever runs the tests, what they run here is nobody.
+        // Under root, the programs run as the user `nobody`.
         if rustix::process::geteuid().is_root() {
-            for path in walk(&root) {
+            for path in all_paths(&root) {
                 std::os::unix::fs::lchown(&path, Some(65534), Some(65534)).unwrap();
             }
         }
@@ -75,26 +75,31 @@ impl Jail {
     #[expect(clippy::disallowed_methods, reason = "the other side of the proof is a real bash")]
     fn bash(&self, options: &[&str], text: &str) -> io::Result<Output> {
         let mut command = Command::new("/usr/bin/timeout");
-        command.args(["-k", "1", "10"]).arg(bash()).args(["--norc", "--noprofile"]).args(options).args(["-c", text]);
+        command
+            .args(["-k", "1", "10"])
+            .arg(bash_path())
+            .args(["--norc", "--noprofile"])
+            .args(options)
+            .args(["-c", text]);
         command.env_clear().env("PATH", self.root.join("bin")).env("HOME", self.home());
         command.current_dir(self.cwd()).stdin(Stdio::null());
         if rustix::process::geteuid().is_root() {
             command.uid(65534).gid(65534);
         }
-        // All that it starts holds this pipe open: when it ends, everything has.
+        // Every process that bash starts holds this pipe open, so its end means that all have ended.
         static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let turn = ONE_AT_A_TIME.lock().unwrap();
-        let (mut end, held) = io::pipe()?;
-        rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty())?;
+        let guard = ONE_AT_A_TIME.lock().unwrap();
+        let (mut end, writer) = io::pipe()?;
+        rustix::io::fcntl_setfd(&writer, rustix::io::FdFlags::empty())?;
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        drop(held);
-        drop(turn);
+        drop(writer);
+        drop(guard);
         io::Read::read_to_end(&mut end, &mut Vec::new())?;
         child.wait_with_output()
     }
 
-    /// What bash starts, in any order.
-    pub(crate) fn run(&self, text: &str) -> Vec<Note> {
+    /// The programs that bash starts, in any order.
+    pub(crate) fn run(&self, text: &str) -> Vec<StartedProgram> {
         let log = self.root.join("log");
         fs::write(&log, "").unwrap();
         self.bash(&[], text).unwrap();
@@ -111,14 +116,14 @@ impl Jail {
     }
 }
 
-/// The bash to ask: `CSN_BASH` names another version.
-fn bash() -> PathBuf {
+/// The bash under test; `CSN_BASH` names another version.
+fn bash_path() -> PathBuf {
     std::env::var_os("CSN_BASH").map_or_else(|| PathBuf::from("/bin/bash"), PathBuf::from)
 }
 
-/// Runs every text that it reads, each to the end of all that it starts, and writes into the log where each one ends,
-/// and whether it left files. A loop without an end is given two seconds.
-const RUNNER: &str = r#"
+/// Runs every text that it reads until all processes of that text have ended, and logs the end of each and whether it
+/// changed files. An endless loop is stopped after two seconds.
+const RUNNER_SCRIPT: &str = r#"
 ulimit -t 5 -f 65536 -c 0
 exec 7<"$1" 8>>"$2"
 shopt -s nullglob dotglob
@@ -139,17 +144,17 @@ echo all >&8
 
 /// What one text did.
 #[derive(Default)]
-pub(crate) struct Done {
-    pub(crate) notes: Vec<Note>,
-    /// It made, removed or emptied a file.
+pub(crate) struct TextEffects {
+    pub(crate) notes: Vec<StartedProgram>,
+    /// It created, removed or emptied a file.
     pub(crate) changed: bool,
 }
 
-/// Namespaces for what is run, if the machine has them.
-static APART: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    let apart = vec!["--user", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"];
-    if as_nobody("/usr/bin/unshare").args(&apart).arg("/bin/true").status().is_ok_and(|s| s.success()) {
-        apart
+/// The namespaces for the commands, if the machine supports them.
+static NAMESPACE_OPTIONS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let options = vec!["--user", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"];
+    if as_nobody("/usr/bin/unshare").args(&options).arg("/bin/true").status().is_ok_and(|s| s.success()) {
+        options
     } else {
         Vec::new()
     }
@@ -166,21 +171,21 @@ fn as_nobody(program: &str) -> Command {
 }
 
 impl Jail {
-    /// Runs many texts, one after the other. None when that did not come to its end.
-    pub(crate) fn run_all(&self, texts: &[&str]) -> Option<Vec<Done>> {
+    /// Runs many texts, one after the other; none if the run did not finish.
+    pub(crate) fn run_all(&self, texts: &[&str]) -> Option<Vec<TextEffects>> {
         let (input, log, script) = (self.root.join("texts"), self.root.join("log"), self.root.join("runner"));
         fs::write(&input, texts.iter().map(|t| format!("{t}\0")).collect::<String>()).unwrap();
-        fs::write(&script, RUNNER).unwrap();
+        fs::write(&script, RUNNER_SCRIPT).unwrap();
         fs::write(&log, "").unwrap();
         let mut command = as_nobody("/usr/bin/timeout");
         command.args(["-k", "1", "120"]);
-        if !APART.is_empty() {
-            command.arg("/usr/bin/unshare").args(&*APART);
+        if !NAMESPACE_OPTIONS.is_empty() {
+            command.arg("/usr/bin/unshare").args(&*NAMESPACE_OPTIONS);
         }
-        command.args(["/bin/bash", "--norc", "--noprofile"]).arg(script).arg(input).arg(&log).arg(bash());
+        command.args(["/bin/bash", "--norc", "--noprofile"]).arg(script).arg(input).arg(&log).arg(bash_path());
         command.env("PATH", self.root.join("bin")).env("HOME", self.home()).current_dir(self.cwd());
         command.status().unwrap();
-        let (mut all, mut now) = (Vec::new(), Done::default());
+        let (mut all, mut now) = (Vec::new(), TextEffects::default());
         for line in fs::read_to_string(&log).unwrap().lines() {
             match line {
                 "all" => return (all.len() == texts.len()).then_some(all),
@@ -195,11 +200,11 @@ impl Jail {
     }
 }
 
-fn walk(root: &Path) -> Vec<PathBuf> {
+fn all_paths(root: &Path) -> Vec<PathBuf> {
     let mut all = vec![root.to_owned()];
     for entry in fs::read_dir(root).unwrap().flatten() {
         if entry.file_type().unwrap().is_dir() {
-            all.extend(walk(&entry.path()));
+            all.extend(all_paths(&entry.path()));
         } else {
             all.push(entry.path());
         }
@@ -208,27 +213,29 @@ fn walk(root: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether the words of an occurrence can be these.
-fn can_be(words: &[Word], texts: &[String]) -> bool {
+fn words_match(words: &[Word], texts: &[String]) -> bool {
     let Some((word, rest)) = words.split_first() else { return texts.is_empty() };
     let one = |text: &String| match &word.value {
         WordValue::One(value) => value == text,
         WordValue::Any(values) => values.contains(text),
-        // What stands in for `find` and its kind here prints no names: the programs that really do are proved elsewhere
-        // (`marks`). The gate takes such a word for a name only where it is read, and for unknown otherwise.
+        // The stand-in for `find` and similar programs prints no names; `marks` tests the real programs. The gate
+        // takes such a word as a name only for reading, and as unknown otherwise.
         _ if word.is_listed() => true,
-        // One that matches no file stays as it is written.
-        WordValue::Pattern(globs) => globs.iter().any(|g| g == text || written(g) == *text || parts_match(g, text)),
+        // A glob that matches no file stays as it is.
+        WordValue::Pattern(globs) => {
+            globs.iter().any(|g| g == text || unescape_glob(g) == *text || parts_match(g, text))
+        }
         WordValue::Unknown => true,
     };
     if word.many {
-        // None, or one more and then the same again.
-        return can_be(rest, texts) || texts.first().is_some_and(|t| one(t) && can_be(words, &texts[1..]));
+        // No word, or one word and then the same again.
+        return words_match(rest, texts) || texts.first().is_some_and(|t| one(t) && words_match(words, &texts[1..]));
     }
-    texts.first().is_some_and(|t| one(t) && can_be(rest, &texts[1..]))
+    texts.first().is_some_and(|t| one(t) && words_match(rest, &texts[1..]))
 }
 
 /// A glob without its escapes.
-fn written(glob: &str) -> String {
+fn unescape_glob(glob: &str) -> String {
     let (mut out, mut chars) = (String::new(), glob.chars());
     while let Some(c) = chars.next() {
         out.extend(if c == '\\' { chars.next() } else { Some(c) });
@@ -241,13 +248,13 @@ fn parts_match(glob: &str, text: &str) -> bool {
     globs.len() == texts.len() && globs.iter().zip(texts).all(|(g, t)| glob_matches(g, t) || *g == t)
 }
 
-pub(crate) fn explains(occurrence: &Occurrence, note: &Note) -> bool {
+pub(crate) fn explains(occurrence: &Occurrence, note: &StartedProgram) -> bool {
     let directory = match &occurrence.directory {
         Directory::Known(all) => all.contains(&note.cwd),
         Directory::Unknown => true,
     };
-    // The name that was found is what counts, not what the program was told that it is called.
+    // The program that was found counts, not the name that it was given.
     let named =
         occurrence.words.first().and_then(Word::text).is_some_and(|t| t.rsplit('/').next() == Some(&note.program));
-    named && directory && can_be(&occurrence.words[1..], &note.words[1..])
+    named && directory && words_match(&occurrence.words[1..], &note.words[1..])
 }

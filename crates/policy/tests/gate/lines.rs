@@ -1,37 +1,37 @@
-//! Lines as bash reads them: continuations that it takes out before it looks for anything, and here-documents that end
-//! where it ends them. A `⏎` stands for a newline.
+//! Lines as bash reads them: continuations that it removes before it scans, and here-documents that end where bash
+//! ends them. `⏎` stands for a newline.
 
-use crate::support::{ROOT, assess, check, grant, plan, told, verbs, word};
+use crate::support::{ROOT, assess, check, check_verbs, grant, plan, verdict_text, verdict_word};
 use countersign_model::{Opaque, WordValue};
 
-fn lines(text: &str) -> String {
+fn with_newlines(text: &str) -> String {
     text.replace('⏎', "\n")
 }
 
-/// Never unasked: not as something that only reads, and not beside a grant for an ordinary command.
+/// Checks that a command needs approval: it is not read-only, and no grant for an ordinary command covers it.
 #[track_caller]
-fn asked(shown: &str) {
-    let command = lines(shown);
+fn assert_needs_approval(shown: &str) {
+    let command = with_newlines(shown);
     let granted = [grant("git commit", Some(ROOT))];
     for grants in [&[][..], &granted[..]] {
         let answer = assess(&command, ROOT, &[ROOT], grants, None);
-        assert_ne!(word(&answer), "allow", "{shown}");
+        assert_ne!(verdict_word(&answer), "allow", "{shown}");
     }
 }
 
-/// Asked about, and by its name: the reading is the one that bash has.
+/// Checks that a command needs approval and that the plan names it, as bash reads it.
 #[track_caller]
-fn seen(shown: &str) {
-    asked(shown);
-    let all = plan(&lines(shown), ROOT);
+fn assert_named(shown: &str) {
+    assert_needs_approval(shown);
+    let all = plan(&with_newlines(shown), ROOT);
     let found = all.occurrences.iter().any(|o| o.program == "touch" && !o.shadow);
     assert!(found, "{shown}: {:?}", all.occurrences.iter().map(|o| &o.verb).collect::<Vec<_>>());
 }
 
 #[track_caller]
-fn unread(shown: &str) {
-    asked(shown);
-    let all = plan(&lines(shown), ROOT);
+fn assert_opaque(shown: &str) {
+    assert_needs_approval(shown);
+    let all = plan(&with_newlines(shown), ROOT);
     assert!(all.occurrences.iter().any(|o| o.unread && o.opaque == Some(Opaque::Unparseable)), "{shown}");
 }
 
@@ -87,7 +87,7 @@ fn a_continuation_hides_no_substitution() {
         r#"timeout 5 bash -c 'git commit -m "$\⏎(touch ~/pwned)"'"#,
         r#"find . -exec sh -c 'echo "$\⏎(touch ~/pwned)"' \;"#,
     ] {
-        seen(command);
+        assert_named(command);
     }
     for command in [
         r#"echo $((1 + $\⏎(touch ~/pwned)))"#,
@@ -101,7 +101,7 @@ fn a_continuation_hides_no_substitution() {
         r#"select f in "$\⏎(touch ~/pwned)"; do ls; done"#,
         r#"echo "${x:-'$\⏎(touch ~/pwned)'}""#,
     ] {
-        asked(command);
+        assert_needs_approval(command);
     }
 }
 
@@ -123,50 +123,50 @@ fn a_continuation_hides_no_command_operator_or_word() {
         "echo $\\⏎'a\\'b'; touch ~/pwned #'",
         "echo '\\⏎'; touch ~/pwned",
         "echo \"a\\⏎\"; touch ~/pwned",
-        // A word, not a comment; then a comment, which a backslash does not carry on.
+        // A word and no comment; then a comment, which a backslash does not continue.
         "ls a\\⏎#b; touch ~/pwned",
         "ls # a\\⏎touch ~/pwned",
         "ls \\⏎# a\\⏎touch ~/pwned",
-        // Escaped backslashes, and carriage returns, continue nothing.
+        // Escaped backslashes and carriage returns do not continue a line.
         "echo \\\\⏎touch ~/pwned",
         "echo \"\\\\⏎\"; touch ~/pwned",
         "echo \\\r⏎touch ~/pwned",
         // Removed even in single quotes, between backquotes.
         "echo `echo 'a\\⏎b'; touch ~/pwned`",
     ] {
-        seen(command);
+        assert_named(command);
     }
-    verbs(&lines("git sta\\⏎tus 2\\⏎>&1"), &["git status"]);
-    check(&lines("git sta\\⏎tus 2\\⏎>/dev/null"), &[], "allow");
-    check(&lines("ls -l \\⏎  -a \\⏎  sub"), &[], "allow");
-    check(&lines("git commit -m 'a \\⏎ b'"), &["git commit@here"], "allow");
-    check(&lines("git commit -m \"a \\⏎ b\""), &["git commit@here"], "allow");
-    check(&lines("ls # it's \\⏎pwd"), &[], "allow");
+    check_verbs(&with_newlines("git sta\\⏎tus 2\\⏎>&1"), &["git status"]);
+    check(&with_newlines("git sta\\⏎tus 2\\⏎>/dev/null"), &[], "allow");
+    check(&with_newlines("ls -l \\⏎  -a \\⏎  sub"), &[], "allow");
+    check(&with_newlines("git commit -m 'a \\⏎ b'"), &["git commit@here"], "allow");
+    check(&with_newlines("git commit -m \"a \\⏎ b\""), &["git commit@here"], "allow");
+    check(&with_newlines("ls # it's \\⏎pwd"), &[], "allow");
 }
 
 #[test]
-fn what_depends_on_the_version_of_bash_is_not_read() {
+fn syntax_that_depends_on_the_version_of_bash_is_opaque() {
     for command in [
-        // Arithmetic to some, a substitution to others.
+        // Arithmetic to some versions, a substitution to others.
         "echo $(\\⏎(1)); git commit -m y",
         "((1)\\⏎); git commit -m y",
         "echo $((1)\\⏎)",
         // Quotes in quotes.
         "echo \"${x:-'}\" '$(touch ~/pwned)'\"}\"",
         "echo ${x:-<(ls })}",
-        // The end that counting finds is another than the one that reading finds.
+        // Counting finds another end than parsing.
         "((ls ${x:-))⏎touch ~/pwned⏎echo a} ) )",
         "echo $((ls ${x:-)) $(touch ~/pwned) ${x:-} ) )",
-        // A document of an outer line, and a word that goes over its end.
+        // A here-document of an outer line, and a word that extends over its end.
         "cat <<A \"x⏎y\"⏎a⏎A",
         "cat <<A $(cat <<B⏎b⏎B⏎)⏎a⏎A",
     ] {
-        unread(command);
+        assert_opaque(command);
     }
 }
 
 #[test]
-fn a_word_keeps_the_place_that_it_has_in_the_source() {
+fn a_span_is_the_position_in_the_source() {
     let text = "ls \\\n a; cat \\\n b\\\nc; rm \"$(touch x)\"";
     let all = plan(text, ROOT);
     let shown = |program: &str| {
@@ -178,7 +178,7 @@ fn a_word_keeps_the_place_that_it_has_in_the_source() {
     assert_eq!(shown("touch"), "touch x");
     let cat = all.occurrences.iter().find(|o| o.program == "cat").unwrap();
     assert_eq!(cat.words[1].value, WordValue::One("bc".to_owned()));
-    // Inside of a word that is joined, the word is what is shown.
+    // Inside a continued word, the span is that of the word.
     let text = "ls; echo \"a\\\nb $(touch x)\"";
     let all = plan(text, ROOT);
     let touch = all.occurrences.iter().find(|o| o.program == "touch").unwrap();
@@ -208,7 +208,7 @@ fn a_here_document_ends_where_bash_ends_it() {
         "cat <<A <<\\⏎B⏎a⏎A⏎b⏎B⏎touch ~/pwned",
         "cat <<\\⏎<word⏎touch ~/pwned⏎word",
         "cat <\\⏎<\\⏎<word⏎touch ~/pwned⏎word",
-        // Lines of the body are joined before the delimiter is looked for, unless it is quoted.
+        // Lines of the body are joined before bash compares the delimiter, unless it is quoted.
         "cat <<EOF⏎x⏎E\\⏎OF⏎touch ~/pwned⏎EOF",
         "cat <<EOF⏎x\\⏎EOF⏎EOF⏎touch ~/pwned",
         "cat <<'EOF'⏎x\\⏎EOF⏎touch ~/pwned⏎EOF",
@@ -216,7 +216,7 @@ fn a_here_document_ends_where_bash_ends_it() {
         "cat <<-E⏎\t\\⏎\tE⏎touch ~/pwned⏎E",
         "cat <<-E⏎x⏎\t\tE⏎touch ~/pwned⏎E",
         "cat <<E⏎x⏎\tE⏎E⏎touch ~/pwned",
-        // In other things, and other things behind them.
+        // Inside other constructs, and with other constructs behind them.
         "cat <<E && touch ~/pwned⏎x⏎E",
         "cat <<E; touch ~/pwned⏎x⏎E",
         "{ cat <<E⏎x⏎E⏎touch ~/pwned⏎}",
@@ -230,21 +230,21 @@ fn a_here_document_ends_where_bash_ends_it() {
         "echo `cat <<E⏎x⏎E⏎touch ~/pwned`",
         "bash -c 'cat <<E⏎x⏎E⏎touch ~/pwned'",
     ] {
-        seen(command);
+        assert_named(command);
     }
 }
 
 #[test]
-fn a_here_document_whose_end_is_not_certain_is_not_read() {
+fn a_here_document_with_an_uncertain_end_is_opaque() {
     for command in [
-        // No end: bash takes all the rest.
+        // Without an end, bash takes the rest of the text.
         "cat <<E⏎touch ~/pwned",
         "cat <<E",
         "cat <<E⏎E ⏎touch ~/pwned",
         "cat <<E⏎E\r⏎touch ~/pwned",
         "cat <<'E⏎F'⏎x⏎E⏎F⏎touch ~/pwned",
         "git commit -F - <<EOF⏎x⏎ EOF⏎touch ~/pwned",
-        // Delimiters that bash makes something else of, some of them only in some versions.
+        // Delimiters that bash changes, some only in some versions.
         "cat <<$'E'⏎x⏎E⏎touch ~/pwned⏎$E",
         "cat <<$\"E\"⏎x⏎E⏎touch ~/pwned⏎$E",
         "cat <<$E⏎x⏎$E⏎touch ~/pwned",
@@ -253,7 +253,7 @@ fn a_here_document_whose_end_is_not_certain_is_not_read() {
         "cat <<-'\tE'⏎x⏎\tE⏎touch ~/pwned⏎E",
         "cat << #E⏎x⏎#E⏎touch ~/pwned",
         "cat <<E=(a)⏎x⏎E=(a)⏎touch ~/pwned",
-        // In a substitution, bash also ends one where its delimiter begins a line and a parenthesis follows.
+        // In a substitution, bash also ends the body where the delimiter starts a line and a parenthesis follows.
         "echo $(cat<<E⏎E)⏎touch ~/pwned⏎E⏎)",
         "echo \"$(cat <<E⏎E)\"⏎touch ~/pwned⏎E⏎)\"",
         "echo $(cat <<'E'⏎x⏎E ; true)⏎touch ~/pwned⏎E⏎)",
@@ -263,25 +263,25 @@ fn a_here_document_whose_end_is_not_certain_is_not_read() {
         "echo $( (cat<<E⏎E) )⏎touch ~/pwned⏎E⏎) )",
         "git commit -m \"$(cat <<EOF⏎x⏎EOF)\"⏎touch ~/pwned⏎EOF⏎)\"",
         "cat <<X⏎$(cat<<E⏎E)⏎$(touch ~/pwned)⏎E⏎)⏎X",
-        // Old versions do not take this for a document there.
+        // Old versions do not read this as a here-document.
         "echo $(cat $<<'E'⏎touch ~/pwned⏎E⏎)",
-        // Old versions follow one document there, not two.
+        // Old versions follow one here-document there, not two.
         "echo $(cat <<A <<B⏎A⏎)⏎touch ~/pwned⏎B⏎)",
-        // Old versions join lines there even where the backslash is escaped or the delimiter is quoted.
+        // Old versions join lines there even if the backslash is escaped or the delimiter is quoted.
         "echo \"$(cat <<E⏎\\\\⏎\\$(touch ~/pwned)⏎E⏎)\"",
         "echo $(cat <<'E'⏎x\\\\⏎E⏎touch ~/pwned⏎E⏎)",
         "echo $(cat <<'E'⏎x\\⏎E⏎touch ~/pwned⏎E⏎)",
         // Bodies behind the parenthesis that ends the substitution.
         "echo $(cat <<E)⏎x⏎E⏎touch ~/pwned",
     ] {
-        asked(command);
-        let all = plan(&lines(command), ROOT);
+        assert_needs_approval(command);
+        let all = plan(&with_newlines(command), ROOT);
         assert!(all.occurrences.iter().any(|o| o.opaque.is_some() && !o.shadow), "{command}");
     }
 }
 
 #[test]
-fn here_documents_that_people_write_are_still_read() {
+fn ordinary_here_documents_are_read() {
     for command in [
         "cat <<'EOF'⏎it's $(fine) `here` \\⏎ and here⏎EOF",
         "cat <<EOF⏎plain \\⏎text⏎EOF",
@@ -290,15 +290,15 @@ fn here_documents_that_people_write_are_still_read() {
         "wc -l <<\"E F\"⏎x⏎E F",
         "echo \"$(cat <<E⏎a⏎E⏎)\"",
     ] {
-        let command = lines(command);
+        let command = with_newlines(command);
         let answer = assess(&command, ROOT, &[ROOT], &[], None);
-        assert_eq!(told(&answer, &plan(&command, ROOT)), "allow", "{command}");
+        assert_eq!(verdict_text(&answer, &plan(&command, ROOT)), "allow", "{command}");
     }
     let message = "git commit -m \"$(cat <<'EOF'⏎feat: it's done (really)⏎⏎    curl -s \\⏎      x | sh⏎EOF⏎)\"";
-    check(&lines(message), &["git commit@here"], "allow");
+    check(&with_newlines(message), &["git commit@here"], "allow");
 }
 
-/// Where a conditional has a group, bash reads one word: no comment begins in it, and no here-document.
+/// bash reads a group in a conditional as one word: no comment and no here-document starts in it.
 #[test]
 fn a_group_in_a_conditional_hides_nothing() {
     for command in [
@@ -311,7 +311,7 @@ fn a_group_in_a_conditional_hides_nothing() {
         "[[ a << E ]]⏎touch ~/pwned⏎E",
         "[[ a =~ ('<<E) ]]'⏎touch ~/pwned⏎E",
     ] {
-        asked(command);
+        assert_needs_approval(command);
     }
     for command in ["[[ $x =~ ^(a|b)+$ ]]", "[[ a =~ [0-9]+ && -f b ]]", "[[ ! ( -f a || -d b ) ]]", "[[ x =~ a\\ b ]]"]
     {
@@ -319,7 +319,7 @@ fn a_group_in_a_conditional_hides_nothing() {
     }
 }
 
-/// `name[` goes on to its bracket: what looks like a comment or a here-document in there is neither.
+/// `name[` extends to its bracket: a comment or here-document in there is neither.
 #[test]
 fn a_subscript_hides_nothing() {
     for command in [
@@ -329,13 +329,13 @@ fn a_subscript_hides_nothing() {
         "a=([ #]=1); touch ~/pwned",
         "a=([0 #]=1⏎); touch ~/pwned",
     ] {
-        asked(command);
+        assert_needs_approval(command);
     }
 }
 
-/// In some character sets the second half of a character is a backslash, and then the quote behind it is none.
+/// In some character sets the second byte of a character is a backslash, and the quote behind it is then no quote.
 #[test]
-fn a_character_set_in_which_quotes_are_others_is_not_read() {
+fn a_character_set_that_changes_quoting_is_opaque() {
     for command in [
         "LC_ALL=zh_CN.GBK bash -c 'echo \"你\\\"; touch ~/pwned; echo \\\"\"'",
         "LC_CTYPE=ja_JP.SJIS; ls",
@@ -345,22 +345,22 @@ fn a_character_set_in_which_quotes_are_others_is_not_read() {
         "LC_ALL=$x ls",
         "LC_ALL=C LC_ALL+=x ls",
     ] {
-        asked(command);
+        assert_needs_approval(command);
     }
     for command in ["LC_ALL=C sort a", "LANG=en_US.UTF-8 ls", "export LC_ALL=C.utf8; ls", "env LC_ALL=POSIX ls"] {
         check(command, &[], "allow");
     }
 }
 
-/// Text for another shell may spell as escapes what no person would see.
+/// Text for another shell may write invisible characters as escapes.
 #[test]
-fn marks_that_bash_uses_itself_are_not_read_in_the_text_for_another_shell() {
+fn invisible_characters_in_text_for_another_shell_are_opaque() {
     for command in [r"bash -c $'echo \x01\x01 a'", r"bash -c $'echo \x7f a'", r"bash -c $'ls \u200b a'"] {
-        asked(command);
+        assert_needs_approval(command);
     }
 }
 
-/// Found by mutation: the word behind `>&` is expanded, and when it is no number then, expanded once more.
+/// Found by mutation: bash expands the word behind `>&`, and expands it again if the result is not a number.
 #[test]
 fn a_word_behind_an_ampersand_is_expanded_twice() {
     for command in [
@@ -371,20 +371,20 @@ fn a_word_behind_an_ampersand_is_expanded_twice() {
         "echo a >&'$(touch ~/pwned)'",
         "{ ls; } >&'$(touch ~/pwned)'",
     ] {
-        asked(command);
-        let all = plan(&lines(command), ROOT);
+        assert_needs_approval(command);
+        let all = plan(&with_newlines(command), ROOT);
         assert!(all.occurrences.iter().any(|o| o.opaque == Some(Opaque::EvaluatesArguments)), "{command}");
     }
     check("ls >&2 2>&1 3>&- <&0", &[], "allow");
 }
 
-/// Each continuation is a scan more: honest texts are far below the bound, and behind it nothing is read.
+/// Each continuation costs another scan: ordinary texts stay far below the limit, and nothing beyond it is read.
 #[test]
-fn so_many_continuations_that_reading_takes_long_are_opaque() {
+fn too_many_continuations_are_opaque() {
     let script = format!("cat <<E\n{}end\nE", "a line of text \\\n".repeat(200));
     check(&script, &[], "allow");
     let hostile = format!("echo \"{}\"", "aaa\\\n".repeat(12_000));
     let all = plan(&hostile, ROOT);
     assert!(all.occurrences.iter().any(|o| o.opaque == Some(Opaque::TooLarge)));
-    asked(&hostile);
+    assert_needs_approval(&hostile);
 }

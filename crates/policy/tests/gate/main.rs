@@ -1,4 +1,4 @@
-//! The gate, by data: commands and what must come of them.
+//! Tests of the gate by data: commands and their expected verdicts.
 #![allow(clippy::unwrap_used)]
 
 mod bypasses;

@@ -1,32 +1,32 @@
-//! The differential proof for programs: awk, sed, jq, find and xargs run what the gate lets through, in every
-//! implementation at hand, and leave no mark: nothing is run, written, or read beside what they were given. The
-//! programs are made of parts that would leave one and of everything that may hide such a part, put together at random.
+//! The differential test for programs: awk, sed, jq, find, xargs, ps and git run what the gate allows, in every
+//! installed implementation, and leave no mark: they run, write and read nothing beyond their input. The programs are
+//! random combinations of parts that would leave a mark and parts that may hide one.
 //!
-//! `CSN_PROGRAMS` says how many runs, `CSN_SEED` repeats them.
+//! `CSN_PROGRAMS` sets the number of runs, `CSN_SEED` repeats them.
 
 use crate::{
-    confined::{Case, Confined, need},
+    confined::{Case, ProgramSandbox, require_programs},
     generate::Random,
-    support::{assess, word},
+    support::{assess, verdict_word},
 };
 use std::collections::HashSet;
 
-/// How one language is tried: the words before its program and behind it, and the parts to make programs of.
+/// How one language is tested: the words around its program, and the parts of generated programs.
 struct Language {
     name: &'static str,
-    /// What the gate is asked about, and what runs then.
+    /// The command that the gate judges, and the programs that run.
     commands: &'static [(&'static str, &'static [&'static str])],
     behind: &'static str,
-    /// Put in front of some programs, so that marks need no quotes.
+    /// Precedes some programs, so that marks need no quotes.
     prefix: &'static str,
-    /// Parts that leave a mark where they are code.
+    /// Parts that leave a mark if they are code.
     marks: &'static [&'static str],
-    /// Whole programs that leave one: the proof must see them.
+    /// Whole programs that leave a mark, which the test must detect.
     control: &'static [&'static str],
-    /// What comes before and behind a mark, to hide it.
+    /// Text before and behind a mark, to hide it.
     openers: &'static [&'static str],
     closers: &'static [&'static str],
-    /// What is put anywhere.
+    /// Text that is inserted anywhere.
     noise: &'static [&'static str],
     /// Ordinary parts.
     plain: &'static [&'static str],
@@ -495,19 +495,19 @@ impl Language {
         text
     }
 
-    /// Programs that the gate lets through, as many as asked for.
+    /// Generates `count` programs that the gate allows.
     fn allowed(&self, random: &mut Random, count: usize, cwd: &str) -> (Vec<(String, Case)>, usize) {
         let (mut cases, mut seen, mut tried) = (Vec::new(), HashSet::new(), 0);
         while cases.len() < count && tried < count * 400 {
             tried += 1;
             let program = self.program(random);
             let (typed, programs) = self.commands[random.below(self.commands.len())];
-            // What leaves no mark in any reading proves nothing.
+            // A program without a mark in any reading proves nothing.
             if !self.marks.iter().any(|m| program.contains(m)) || !seen.insert(program.clone()) {
                 continue;
             }
             let command = format!("{typed} {} {}", quoted(&program), self.behind);
-            if word(&assess(&command, cwd, &[cwd], &[], None)) == "allow" {
+            if verdict_word(&assess(&command, cwd, &[cwd], &[], None)) == "allow" {
                 cases.push((command, Case { programs, words: vec![program, self.behind.to_owned()] }));
             }
         }
@@ -522,16 +522,16 @@ fn seed() -> u64 {
     })
 }
 
-/// How many cases of one language to run; `share` of a hundred of what the environment asks for.
+/// The number of cases for one language: `share` percent of `CSN_PROGRAMS`.
 fn count(share: usize) -> usize {
     std::env::var("CSN_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(2400usize) * share / 100
 }
 
-/// Runs what `allowed` makes, in parts, so that a long run needs no more memory than a short one and ends at its first
-/// finding.
-fn no_marks(
+/// Runs what `allowed` generates, in batches, so that a long run needs no more memory than a short one and stops at
+/// its first finding.
+fn assert_no_marks(
     name: &str,
-    confined: &Confined,
+    sandbox: &ProgramSandbox,
     share: usize,
     mut allowed: impl FnMut(&mut Random, usize) -> (Vec<(String, Case)>, usize),
 ) {
@@ -540,45 +540,45 @@ fn no_marks(
     let (count, mut random, mut run, mut tried) = (count(share), Random::new(seed), 0, 0);
     while run < count {
         let wanted = (count - run).min(4000);
-        let (cases, made) = allowed(&mut random, wanted);
-        assert!(cases.len() * 10 >= wanted * 9, "CSN_SEED={seed}: too few are allowed: {} of {made}", cases.len());
+        let (cases, generated) = allowed(&mut random, wanted);
+        assert!(cases.len() * 10 >= wanted * 9, "CSN_SEED={seed}: too few are allowed: {} of {generated}", cases.len());
         let (commands, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-        let marks = confined.run(&cases);
+        let marks = sandbox.run(&cases);
         let wrong: Vec<String> =
             marks.iter().take(8).map(|m| format!("{:?}\n  {} {}", commands[m.case], m.program, m.what)).collect();
         assert!(wrong.is_empty(), "CSN_SEED={seed}\n{}", wrong.join("\n"));
         run += wanted;
-        tried += made;
+        tried += generated;
     }
     println!("{name}: {tried} programs, {run} of them allowed and run");
 }
 
-fn prove(language: &Language, share: usize) {
-    need(&["gawk", "mawk", "original-awk", "busybox", "sed", "jq"]);
-    let confined = Confined::new(&["marker"], "");
-    // The proof sees what it looks for: each of these leaves a mark somewhere, and none is allowed.
+fn prove_language(language: &Language, share: usize) {
+    require_programs(&["gawk", "mawk", "original-awk", "busybox", "sed", "jq"]);
+    let sandbox = ProgramSandbox::new(&["marker"], "");
+    // The test must detect these: each leaves a mark in some implementation, and none is allowed.
     let programs = language.commands[0].1;
     let control: Vec<Case> = language
         .control
         .iter()
         .map(|p| Case { programs, words: vec![(*p).to_owned(), language.behind.to_owned()] })
         .collect();
-    let marked: HashSet<usize> = confined.run(&control).into_iter().map(|m| m.case).collect();
+    let marked: HashSet<usize> = sandbox.run(&control).into_iter().map(|m| m.case).collect();
     for (n, program) in language.control.iter().enumerate() {
         assert!(marked.contains(&n), "{}: {program:?} leaves no mark, so the proof is blind", language.name);
         let command = format!("{} {} {}", language.commands[0].0, quoted(program), language.behind);
-        let answer = assess(&command, &confined.cwd(), &[&confined.cwd()], &[], None);
-        assert_ne!(word(&answer), "allow", "{command:?}");
+        let answer = assess(&command, &sandbox.cwd(), &[&sandbox.cwd()], &[], None);
+        assert_ne!(verdict_word(&answer), "allow", "{command:?}");
     }
-    no_marks(language.name, &confined, share, |random, wanted| language.allowed(random, wanted, &confined.cwd()));
+    assert_no_marks(language.name, &sandbox, share, |random, wanted| language.allowed(random, wanted, &sandbox.cwd()));
 }
 
-/// A program that takes words: those that matter to it, put together at random.
+/// A program that takes words, tested with random combinations of them.
 struct Tool {
     programs: &'static [&'static str],
     typed: &'static str,
     words: &'static [&'static str],
-    /// Runs of words that leave a mark.
+    /// Command lines that leave a mark.
     control: &'static [&'static str],
 }
 
@@ -882,7 +882,7 @@ impl Tool {
             if !seen.insert(command.clone()) {
                 continue;
             }
-            if word(&assess(&command, cwd, &[cwd], &[], None)) == "allow" {
+            if verdict_word(&assess(&command, cwd, &[cwd], &[], None)) == "allow" {
                 cases.push((command, Case { programs: self.programs, words }));
             }
         }
@@ -890,18 +890,18 @@ impl Tool {
     }
 
     fn prove(&self, share: usize) {
-        need(&["find", "xargs", "ps", "busybox"]);
-        let confined = Confined::new(&["marker"], "");
+        require_programs(&["find", "xargs", "ps", "busybox"]);
+        let sandbox = ProgramSandbox::new(&["marker"], "");
         let case = |line: &&str| Case { programs: self.programs, words: self.words(line) };
         let marked: HashSet<usize> =
-            confined.run(&self.control.iter().map(case).collect::<Vec<_>>()).into_iter().map(|m| m.case).collect();
+            sandbox.run(&self.control.iter().map(case).collect::<Vec<_>>()).into_iter().map(|m| m.case).collect();
         for (n, line) in self.control.iter().enumerate() {
             assert!(marked.contains(&n), "{} {line} leaves no mark, so the proof is blind", self.typed);
             let command = self.command(&self.words(line));
-            let answer = assess(&command, &confined.cwd(), &[&confined.cwd()], &[], None);
-            assert_ne!(word(&answer), "allow", "{command}");
+            let answer = assess(&command, &sandbox.cwd(), &[&sandbox.cwd()], &[], None);
+            assert_ne!(verdict_word(&answer), "allow", "{command}");
         }
-        no_marks(self.typed, &confined, share, |random, wanted| self.allowed(random, wanted, &confined.cwd()));
+        assert_no_marks(self.typed, &sandbox, share, |random, wanted| self.allowed(random, wanted, &sandbox.cwd()));
     }
 }
 
@@ -922,21 +922,21 @@ fn xargs_that_the_gate_allows_runs_nothing_else() {
 
 #[test]
 fn awk_programs_that_the_gate_allows_leave_no_mark_in_any_awk() {
-    prove(&AWK, 40);
+    prove_language(&AWK, 40);
 }
 
 #[test]
 fn sed_scripts_that_the_gate_allows_leave_no_mark_in_any_sed() {
-    prove(&SED, 30);
+    prove_language(&SED, 30);
 }
 
 #[test]
 fn jq_filters_that_the_gate_allows_leave_no_mark() {
-    prove(&JQ, 10);
+    prove_language(&JQ, 10);
 }
 
-/// A repository whose configuration names a program for everything that git can run one for: signed and merged
-/// commits, a signed tag, attributes for every driver.
+/// A repository whose configuration names a program wherever git can run one: signed and merged commits, a signed
+/// tag, attributes for every driver.
 const REPOSITORY: &str = r#"
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org
 git init -q -b main
@@ -992,14 +992,13 @@ const HELPERS: &[&str] = &[
     "post-index-change",
     "reference-transaction",
 ];
-/// What git runs for a repository that asks for it, with no option that does: to compare the working tree it cleans
-/// files, asks a monitor and tells a hook that it looked, to show a difference it smudges and converts files or leaves
-/// that to another program. These are the helpers that run confined.
+/// Programs that git runs because of the configuration, without an option that asks for it: to compare the working
+/// tree it cleans files, asks a monitor and calls a hook; to show a difference it smudges and converts files, or runs
+/// an external program. These helpers run confined.
 const CONFIGURED: &[&str] =
     &["fsmonitor-mark", "external-mark", "textconv-mark", "clean-mark", "smudge-mark", "post-index-change"];
 
-/// Every command of git's table: what it says that runs unasked, and each verb with each of its options, with values
-/// that matter and others.
+/// Every command in the table for git: its examples, and each verb with each of its options and several values.
 fn git_commands() -> Vec<Vec<String>> {
     let table = include_str!("../../src/tables/phrases-git.table");
     let mut groups: std::collections::HashMap<&str, Vec<&str>> = std::collections::HashMap::new();
@@ -1065,7 +1064,7 @@ fn with_options(verb: &str, options: &[&str], commands: &mut Vec<Vec<String>>) {
             None => spelled.extend(name[1..].chars().map(|c| format!("-{c}"))),
         }
     }
-    // Beside those that the table knows, those that run something.
+    // Adds options that run a program, besides those in the table.
     let known =
         ["--show-signature", "--ext-diff", "--textconv", "-Opager-mark", "--remerge-diff", "-v", "-p", "--verify"];
     spelled.extend(known.map(str::to_owned));
@@ -1079,10 +1078,10 @@ fn with_options(verb: &str, options: &[&str], commands: &mut Vec<Vec<String>>) {
 
 #[test]
 fn git_commands_that_the_gate_allows_run_no_program_that_an_option_asks_for() {
-    need(&["git"]);
-    let confined = Confined::new(HELPERS, REPOSITORY);
+    require_programs(&["git"]);
+    let sandbox = ProgramSandbox::new(HELPERS, REPOSITORY);
     let case = |words: &[String]| Case { programs: GIT, words: words[1..].to_vec() };
-    // The proof sees what it looks for.
+    // The test must detect these.
     let control = [
         ("log --format=%G?", "gpg-mark"),
         ("log --show-signature", "gpg-mark"),
@@ -1100,27 +1099,29 @@ fn git_commands_that_the_gate_allows_run_no_program_that_an_option_asks_for() {
         ("status", "fsmonitor-mark"),
     ];
     let words = |line: &str| format!("git {line}").split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let marks = confined.run(&control.iter().map(|(line, _)| case(&words(line))).collect::<Vec<_>>());
+    let marks = sandbox.run(&control.iter().map(|(line, _)| case(&words(line))).collect::<Vec<_>>());
     for (n, (line, helper)) in control.iter().enumerate() {
-        if line.contains("signature") && !line.starts_with("log") && !confined.knows("signatures") {
+        if line.contains("signature") && !line.starts_with("log") && !sandbox.setup_created("signatures") {
             continue;
         }
         let ran = marks.iter().any(|m| m.case == n && m.what.contains(helper));
         assert!(ran, "git {line} does not run {helper}, so the proof is blind: {marks:?}");
     }
     let all = git_commands();
-    let (mut random, wanted, cwd) = (Random::new(seed()), count(20), confined.cwd());
+    let (mut random, wanted, cwd) = (Random::new(seed()), count(20), sandbox.cwd());
     let mut chosen: Vec<Vec<String>> = Vec::new();
     while chosen.len() < wanted.min(all.len()) {
         chosen.push(all[random.below(all.len())].clone());
     }
-    // Where more are asked for than there are, all of them.
+    // If the run asks for more commands than there are, all of them run.
     let chosen = if wanted >= all.len() { all } else { chosen };
     let command = |words: &[String]| words.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
-    let made = chosen.len();
-    let allowed: Vec<Vec<String>> =
-        chosen.into_iter().filter(|w| word(&assess(&command(w), &cwd, &[&cwd], &[], None)) == "allow").collect();
-    let marks = confined.run(&allowed.iter().map(|w| case(w)).collect::<Vec<_>>());
+    let generated = chosen.len();
+    let allowed: Vec<Vec<String>> = chosen
+        .into_iter()
+        .filter(|w| verdict_word(&assess(&command(w), &cwd, &[&cwd], &[], None)) == "allow")
+        .collect();
+    let marks = sandbox.run(&allowed.iter().map(|w| case(w)).collect::<Vec<_>>());
     let mut helpers = std::collections::BTreeSet::new();
     let mut wrong = Vec::new();
     for mark in &marks {
@@ -1130,7 +1131,7 @@ fn git_commands_that_the_gate_allows_run_no_program_that_an_option_asks_for() {
         }
         helpers.extend(ran.unwrap_or_default().into_iter().map(str::to_owned));
     }
-    println!("git: {made} commands, {} of them allowed and run; helpers that ran: {helpers:?}", allowed.len());
-    assert!(allowed.len() * 10 >= made, "too few are allowed: {} of {made}", allowed.len());
+    println!("git: {generated} commands, {} of them allowed and run; helpers that ran: {helpers:?}", allowed.len());
+    assert!(allowed.len() * 10 >= generated, "too few are allowed: {} of {generated}", allowed.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,19 +1,20 @@
-//! The differential proof, from the other side: short commands that the gate would let run, with something put in at
-//! every position; and here-documents of every quoting. Whatever the gate allows, by itself or beside a grant for
-//! `git commit`, a real bash runs: every program that it starts is in the plan, and no file changes.
+//! The differential test by mutation: short commands that the gate allows, with text inserted at every position, and
+//! here-documents of every quoting. A real bash runs whatever the gate allows, alone or beside a grant for `git
+//! commit`. Every program that it starts must be in the plan, and no file may change.
 //!
-//! `CSN_MUTATIONS` says how many commands, `CSN_SEED` repeats a run.
+//! `CSN_MUTATIONS` sets the number of commands, `CSN_SEED` repeats a run.
 
 use crate::{
     generate::{Random, seed},
-    jail::{Done, Jail, explains},
-    support::{grant, word},
+    jail::{Jail, TextEffects, explains},
+    support::{grant, verdict_word},
 };
 use countersign_model::{Facts, Grants, Plan};
 use countersign_policy::{CheckedRules, JudgeContext, judge};
 use std::collections::HashSet;
 
-/// What is allowed beside a grant for `git commit`, and holds something that would not be if it were read otherwise.
+/// Commands that are allowed beside a grant for `git commit`, and that contain text which would not be allowed if it
+/// were read differently.
 const SEEDS: &[&str] = &[
     "git commit -m 'x $(beta) y'",
     "git commit -m 'x `beta` y'",
@@ -139,7 +140,7 @@ const SEEDS: &[&str] = &[
     "git log --format='%h $(beta)' -n 1",
 ];
 
-/// What is put in.
+/// The inserted texts.
 const PIECES: &[&str] = &[
     "\\\n",
     "\\\n",
@@ -236,8 +237,9 @@ const PIECES: &[&str] = &[
     "\\$",
 ];
 
-/// A here-document: its operator and delimiter in some spelling, lines that are nearly its end, in some surroundings.
-fn document(r: &mut Random) -> String {
+/// Generates a here-document: its operator and delimiter in some spelling, lines that resemble its end, inside some
+/// construct.
+fn random_heredoc(r: &mut Random) -> String {
     let bare = match r.below(2) {
         0 => r.pick(&["E", "EOF"]),
         _ => r.pick(&["it's", "a\\b", "A B", "-E", "E)", "\"E", "'E", "<E", "#E", "E\\", "é"]),
@@ -246,7 +248,7 @@ fn document(r: &mut Random) -> String {
         let mut out = String::new();
         for c in text.chars() {
             out.push(c);
-            if r.chance(2) {
+            if r.with_percent(2) {
                 out.push_str("\\\n");
             }
         }
@@ -286,18 +288,18 @@ fn document(r: &mut Random) -> String {
         lines.push_str(&line);
         lines.push('\n');
     }
-    if r.chance(12) {
-        // Its end in a substitution, and what would follow.
+    if r.with_percent(12) {
+        // Its end inside a substitution, and what would follow.
         lines.push_str(&format!("{bare}{}\nbeta\n", r.pick(&[")", " )", "; ls)", ")\""])));
     }
     let command = r.pick(&["cat", "git commit -F -", "sort", "head -n 1"]);
     let tail = r.pick(&["", "", " | sort", " && ls", "; ls", " a.txt", " <<B", " # x"]);
     let other = if tail == " <<B" { "beta\nB\n" } else { "" };
-    // What comes behind it; and what would be behind it if it ended later.
+    // The text behind it, and text that would be behind it if it ended later.
     let end = match r.below(9) {
         0..4 => r.pick(&["", "ls\n", "\tls\n"]).to_owned(),
         4 => format!("beta\n{bare}\n"),
-        // By its letters alone; and never.
+        // With the delimiter's letters only; and never.
         5 => format!("beta\n{}\n", bare.replace(['\'', '"', '\\'], "")),
         6 => "beta\n".to_owned(),
         _ => format!("ls\ncat <<'{bare}'\nbeta\n{bare}\n"),
@@ -321,8 +323,8 @@ fn boundaries(text: &str) -> Vec<usize> {
     text.char_indices().map(|(n, _)| n).chain([text.len()]).collect()
 }
 
-/// Something put in, taken out or put in the place of another, at some places.
-fn mutation(r: &mut Random) -> String {
+/// Inserts, removes or replaces text at random positions.
+fn random_mutation(r: &mut Random) -> String {
     let mut text = r.pick(SEEDS).to_owned();
     for _ in 0..1 + r.below(3) {
         let places = boundaries(&text);
@@ -340,8 +342,8 @@ fn mutation(r: &mut Random) -> String {
     text
 }
 
-/// Every piece at every position of every seed; the continuations first.
-fn systematic() -> impl Iterator<Item = String> {
+/// Every piece at every position of every seed; continuations first.
+fn systematic_mutations() -> impl Iterator<Item = String> {
     let pieces: HashSet<&str> = PIECES.iter().copied().filter(|p| *p != "\\\n").collect();
     let mut pieces: Vec<&str> = pieces.into_iter().collect();
     pieces.sort_unstable();
@@ -352,18 +354,18 @@ fn systematic() -> impl Iterator<Item = String> {
     })
 }
 
-/// The gate's side: the plan of what it lets run.
-fn allowed(jail: &Jail, text: &str) -> Option<Plan> {
+/// The plan of a text that the gate allows.
+fn allowed_plan(jail: &Jail, text: &str) -> Option<Plan> {
     let plan = jail.plan(text);
     let home = jail.home();
     let context = JudgeContext::personal(&home, vec![jail.cwd()]);
     let grants = Grants::from_grants(vec![grant("git commit", Some(&jail.cwd()))]);
     let answer = judge(&plan, &Facts::none(&jail.cwd()), &context, &CheckedRules::default(), &grants);
-    (word(&answer) == "allow").then_some(plan)
+    (verdict_word(&answer) == "allow").then_some(plan)
 }
 
-/// What bash did that the plan has not.
-fn unforeseen(plan: &Plan, done: &Done) -> Option<String> {
+/// What bash did that the plan does not contain.
+fn unplanned_effect(plan: &Plan, done: &TextEffects) -> Option<String> {
     let program = done.notes.iter().find(|note| !plan.occurrences.iter().any(|o| explains(o, note)));
     let writes = plan.occurrences.iter().any(|o| o.redirects.iter().any(|r| r.write));
     match program {
@@ -373,19 +375,19 @@ fn unforeseen(plan: &Plan, done: &Done) -> Option<String> {
     }
 }
 
-/// Whether a text is still one that the gate is wrong about.
-fn still_wrong(jail: &Jail, text: &str) -> Option<String> {
-    let plan = allowed(jail, text)?;
-    unforeseen(&plan, jail.run_all(&[text])?.first()?)
+/// How the gate is wrong about a text, if it is.
+fn reproduce_finding(jail: &Jail, text: &str) -> Option<String> {
+    let plan = allowed_plan(jail, text)?;
+    unplanned_effect(&plan, jail.run_all(&[text])?.first()?)
 }
 
-/// As little of it as is still wrong.
-fn smallest(jail: &Jail, text: &str) -> String {
+/// The smallest part of a text about which the gate is still wrong.
+fn shrink_finding(jail: &Jail, text: &str) -> String {
     let (mut text, mut tries, mut at) = (text.to_owned(), 200, 0);
     while let Some(c) = text[at..].chars().next().filter(|_| tries > 0) {
         let less = format!("{}{}", &text[..at], &text[at + c.len_utf8()..]);
         tries -= 1;
-        match still_wrong(jail, &less) {
+        match reproduce_finding(jail, &less) {
             Some(_) => text = less,
             None => at += c.len_utf8(),
         }
@@ -409,7 +411,7 @@ impl Tally {
         self.wrong.extend(other.wrong);
     }
 
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         format!("{} commands, {} allowed, {} programs started", self.commands, self.allowed, self.started)
     }
 }
@@ -420,9 +422,9 @@ fn prove(texts: impl Iterator<Item = String>) -> Tally {
         let mut batch: Vec<(String, Plan)> = Vec::new();
         for text in texts.by_ref().take(2000) {
             tally.commands += 1;
-            // No argument holds one; the gate takes it for opaque.
+            // No argument can contain a NUL; the gate treats it as opaque.
             if !text.contains('\0')
-                && let Some(plan) = allowed(&jail, &text)
+                && let Some(plan) = allowed_plan(&jail, &text)
             {
                 batch.push((text, plan));
             }
@@ -432,10 +434,13 @@ fn prove(texts: impl Iterator<Item = String>) -> Tally {
         for ((text, plan), done) in batch.iter().zip(done) {
             tally.allowed += 1;
             tally.started += done.notes.len();
-            // Once more by itself: what ran in the background may have been another's.
-            if unforeseen(plan, &done).is_some() && still_wrong(&jail, text).is_some() && tally.wrong.len() < 3 {
-                let text = smallest(&jail, text);
-                let what = still_wrong(&jail, &text).unwrap_or_default();
+            // Runs the text again alone, since a background process may belong to another text.
+            if unplanned_effect(plan, &done).is_some()
+                && reproduce_finding(&jail, text).is_some()
+                && tally.wrong.len() < 3
+            {
+                let text = shrink_finding(&jail, text);
+                let what = reproduce_finding(&jail, &text).unwrap_or_default();
                 tally.wrong.push(format!("{text:?}\n  {what}"));
             }
         }
@@ -448,16 +453,16 @@ fn count() -> usize {
 }
 
 #[test]
-fn nothing_put_into_a_command_hides_another_from_the_gate() {
+fn no_inserted_text_hides_a_command_from_the_gate() {
     let (seed, count) = (seed(), count() * 3 / 4);
-    // Half of them, or all that there are, by rule; the rest at random.
-    let ruled = systematic().count().min(count / 2);
+    // At most half are systematic; the rest are random.
+    let ruled = systematic_mutations().count().min(count / 2);
     let halves: Vec<_> = (0..2u64)
         .map(|half| {
             std::thread::spawn(move || {
                 let mut r = Random::new(seed.wrapping_add(half));
-                let by_rule = systematic().take(ruled).skip(half as usize).step_by(2);
-                prove(by_rule.chain((0..(count - ruled) / 2).map(move |_| mutation(&mut r))))
+                let by_rule = systematic_mutations().take(ruled).skip(half as usize).step_by(2);
+                prove(by_rule.chain((0..(count - ruled) / 2).map(move |_| random_mutation(&mut r))))
             })
         })
         .collect();
@@ -471,7 +476,7 @@ fn a_here_document_of_any_quoting_hides_nothing_from_the_gate() {
         .map(|half| {
             std::thread::spawn(move || {
                 let mut r = Random::new(seed.wrapping_add(half));
-                prove((0..count / 2).map(move |_| document(&mut r)))
+                prove((0..count / 2).map(move |_| random_heredoc(&mut r)))
             })
         })
         .collect();
@@ -481,17 +486,17 @@ fn a_here_document_of_any_quoting_hides_nothing_from_the_gate() {
 fn conclude(what: &str, seed: u64, halves: Vec<std::thread::JoinHandle<Tally>>) {
     let mut tally = Tally::default();
     halves.into_iter().for_each(|h| tally.add(h.join().unwrap()));
-    println!("{what}: {}", tally.told());
+    println!("{what}: {}", tally.summary());
     assert!(tally.wrong.is_empty(), "CSN_SEED={seed}\n{}", tally.wrong.join("\n"));
     // A gate that allows nothing, or a bash that runs nothing, would prove nothing.
-    assert!(tally.allowed * 20 > tally.commands, "{}", tally.told());
-    assert!(tally.started > tally.allowed / 2, "{}", tally.told());
+    assert!(tally.allowed * 20 > tally.commands, "{}", tally.summary());
+    assert!(tally.started > tally.allowed / 2, "{}", tally.summary());
 }
 
-/// A seed that asks by itself would prove nothing.
+/// A seed that needs approval unchanged would prove nothing.
 #[test]
-fn every_seed_is_allowed_as_it_stands() {
+fn every_seed_is_allowed_unchanged() {
     let jail = Jail::new();
-    let asked: Vec<&&str> = SEEDS.iter().filter(|seed| allowed(&jail, seed).is_none()).collect();
+    let asked: Vec<&&str> = SEEDS.iter().filter(|seed| allowed_plan(&jail, seed).is_none()).collect();
     assert!(asked.is_empty(), "{asked:#?}");
 }

@@ -1,15 +1,15 @@
-//! Ordinary reading that was asked about once, and what stands next to it that must go on asking.
+//! Ordinary reading that once needed approval, and similar commands that must still need it.
 
-use crate::support::{ROOT, assess, grant, word};
+use crate::support::{ROOT, assess, grant, verdict_word};
 
 #[track_caller]
-fn each(expect: &str, commands: &[&str]) {
+fn assert_each(expect: &str, commands: &[&str]) {
     let wrong: Vec<String> = commands
         .iter()
         .filter_map(|c| {
             let assessment = assess(c, ROOT, &[ROOT], &[], None);
             let why = assessment.coverage.iter().find(|c| !c.holds());
-            (word(&assessment) != expect).then(|| format!("{}: {c} {why:?}", word(&assessment)))
+            (verdict_word(&assessment) != expect).then(|| format!("{}: {c} {why:?}", verdict_word(&assessment)))
         })
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -17,7 +17,7 @@ fn each(expect: &str, commands: &[&str]) {
 
 #[test]
 fn lists_of_files_are_read_below_where_they_start() {
-    each(
+    assert_each(
         "allow",
         &[
             "find . -name '*.rs' | xargs grep -n foo",
@@ -45,8 +45,8 @@ fn lists_of_files_are_read_below_where_they_start() {
 }
 
 #[test]
-fn lists_of_files_give_no_more_than_reading_in_the_roots() {
-    each(
+fn lists_of_files_allow_no_more_than_reading_in_the_roots() {
+    assert_each(
         "ask",
         &[
             "find . -name '*.rs' | xargs rm",
@@ -97,7 +97,7 @@ fn lists_of_files_give_no_more_than_reading_in_the_roots() {
     );
 }
 
-/// Beside a grant nothing confines a list's words to reading in the roots.
+/// Beside a grant, nothing confines the words of a list to reading in the roots.
 #[test]
 fn no_grant_covers_the_words_of_a_list() {
     let all = ["make", "cat", "rm", "wc", "xargs", "echo"].map(|verb| grant(verb, Some(ROOT)));
@@ -115,14 +115,14 @@ fn no_grant_covers_the_words_of_a_list() {
         "rm > $(git ls-files a)",
     ] {
         for grants in [&all[..], &anywhere[..]] {
-            assert_eq!(word(&assess(command, ROOT, &[ROOT], grants, None)), "ask", "{command}");
+            assert_eq!(verdict_word(&assess(command, ROOT, &[ROOT], grants, None)), "ask", "{command}");
         }
     }
 }
 
 #[test]
-fn a_line_that_is_read_and_said_is_not_asked_about() {
-    each(
+fn a_line_that_is_read_and_printed_needs_no_approval() {
+    assert_each(
         "allow",
         &[
             "while read -r l; do echo \"$l\"; done < f",
@@ -137,12 +137,12 @@ fn a_line_that_is_read_and_said_is_not_asked_about() {
 }
 
 #[test]
-fn pagers_and_manuals_read() {
-    each(
+fn pagers_and_manuals_run_without_approval() {
+    assert_each(
         "allow",
         &["less f", "less -R README.md", "more f", "man ls | head", "man 3 printf", "git help log", "git log | less"],
     );
-    each(
+    assert_each(
         "ask",
         &[
             "less -o out f",
@@ -176,12 +176,12 @@ fn pagers_and_manuals_read() {
 }
 
 #[test]
-fn archives_are_listed() {
-    each(
+fn archives_are_listed_without_approval() {
+    assert_each(
         "allow",
         &["tar tzf a.tgz", "tar -tf a.tar", "tar -tvzf a.tgz | head", "unzip -l a.zip", "tar tf a.tar src/x"],
     );
-    each(
+    assert_each(
         "ask",
         &[
             "tar xzf a.tgz",
@@ -208,8 +208,8 @@ fn archives_are_listed() {
 }
 
 #[test]
-fn the_rest_of_ordinary_reading() {
-    each(
+fn other_ordinary_reading_runs_without_approval() {
+    assert_each(
         "allow",
         &[
             "ls | tee /dev/null",
@@ -219,7 +219,7 @@ fn the_rest_of_ordinary_reading() {
             "python3 -m json.tool --indent 2 f.json | head",
         ],
     );
-    each(
+    assert_each(
         "ask",
         &[
             "ls | tee out",
@@ -235,10 +235,10 @@ fn the_rest_of_ordinary_reading() {
     );
 }
 
-/// What may load the workspace's own code or run a pager is read-only by the kernel alone.
+/// Commands that may load code of the workspace or run a pager are read-only only because the kernel confines them.
 #[test]
-fn what_only_the_kernel_holds_to_reading_asks_beside_a_grant() {
+fn commands_confined_only_by_the_kernel_need_approval_beside_a_grant() {
     for command in ["make && python3 -m json.tool f.json", "make && less f", "make && man ls", "make && git help log"] {
-        assert_eq!(word(&assess(command, ROOT, &[ROOT], &[grant("make", None)], None)), "ask", "{command}");
+        assert_eq!(verdict_word(&assess(command, ROOT, &[ROOT], &[grant("make", None)], None)), "ask", "{command}");
     }
 }

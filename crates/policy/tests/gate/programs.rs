@@ -1,20 +1,20 @@
-//! Programs with a language of their own, and options that make others run: each way around the gate by name, and the
-//! everyday work that must stay unasked.
+//! Programs with their own language, and options that run other programs: every known bypass, and everyday commands
+//! that must run without approval.
 
-use crate::support::{ROOT, assess, check, word};
+use crate::support::{ROOT, assess, check, verdict_word};
 
 fn answer(command: &str) -> &'static str {
-    word(&assess(command, ROOT, &[ROOT], &[], None))
+    verdict_word(&assess(command, ROOT, &[ROOT], &[], None))
 }
 
 #[track_caller]
-fn all_ask(commands: &[&str]) {
+fn assert_all_need_approval(commands: &[&str]) {
     let allowed: Vec<_> = commands.iter().filter(|c| answer(c) == "allow").collect();
     assert!(allowed.is_empty(), "allowed: {allowed:#?}");
 }
 
 #[track_caller]
-fn all_run(commands: &[&str]) {
+fn assert_all_allowed(commands: &[&str]) {
     let asked: Vec<_> = commands.iter().filter(|c| answer(c) != "allow").collect();
     assert!(asked.is_empty(), "not allowed: {asked:#?}");
 }
@@ -39,7 +39,7 @@ fn a_number_hides_no_word_behind_it() {
             r#"{1print "x" > "out"}"#,
             r#"BEGIN{x=1ARGV[1]}"#,
         ] {
-            all_ask(&[&format!("{awk} '{program}' data.txt")]);
+            assert_all_need_approval(&[&format!("{awk} '{program}' data.txt")]);
         }
     }
 }
@@ -72,7 +72,7 @@ fn an_awk_statement_ends_where_every_awk_ends_it() {
         "BEGIN{print \"x\" # c\n}\nEND{print | \"sh\"}",
     ] {
         let command = format!("awk '{program}' data.txt").replace('\r', "'$'\\r''");
-        all_ask(&[&command]);
+        assert_all_need_approval(&[&command]);
     }
 }
 
@@ -93,13 +93,13 @@ fn a_slash_in_awk_divides_or_opens_a_pattern_and_nothing_hides_between() {
         "{print \"a\n\"; system(\"id\")}",
         "{x = \"表\\\"; system(\"id\") #\"}",
     ] {
-        all_ask(&[&format!("awk '{program}' data.txt")]);
+        assert_all_need_approval(&[&format!("awk '{program}' data.txt")]);
     }
 }
 
 #[test]
-fn an_awk_program_that_loads_calls_by_name_or_reads_its_surroundings_asks() {
-    all_ask(&[
+fn an_awk_program_that_loads_code_or_reads_its_environment_needs_approval() {
+    assert_all_need_approval(&[
         r#"awk '@include "x.awk"' f"#,
         r#"gawk '@load "filefuncs"; BEGIN{}' f"#,
         r#"gawk '@namespace "x"' f"#,
@@ -131,7 +131,7 @@ fn an_awk_program_that_loads_calls_by_name_or_reads_its_surroundings_asks() {
 
 #[test]
 fn a_word_behind_the_awk_program_is_a_file_unless_every_awk_assigns_it() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "awk 1 '0=/../../../etc/hosts'",
         "awk 1 /etc/hosts",
         "awk 1 -F /etc/hosts",
@@ -146,11 +146,15 @@ fn a_word_behind_the_awk_program_is_a_file_unless_every_awk_assigns_it() {
         r#"awk --assign 'BEGIN{system("id")}' '{print}' f"#,
         r#"awk --field-separator 'BEGIN{system("id")}' '{print}' f"#,
     ]);
-    all_run(&["awk 1 x=/etc/hosts f", "awk '{print v}' v=1 data.txt", "awk -v n=5 -F: '$3>n' data.txt OFS=- data.txt"]);
+    assert_all_allowed(&[
+        "awk 1 x=/etc/hosts f",
+        "awk '{print v}' v=1 data.txt",
+        "awk -v n=5 -F: '$3>n' data.txt OFS=- data.txt",
+    ]);
 }
 
 #[test]
-fn everyday_awk_runs_unasked() {
+fn everyday_awk_runs_without_approval() {
     for program in [
         "{print $1}",
         "{print $NF}",
@@ -221,9 +225,9 @@ fn everyday_awk_runs_unasked() {
         "{ gsub(\"\\\"\", \"\"); print }",
         "/é/ { print \"naïve\" }",
     ] {
-        all_run(&[&format!("awk '{program}' data.txt")]);
+        assert_all_allowed(&[&format!("awk '{program}' data.txt")]);
     }
-    all_run(&[
+    assert_all_allowed(&[
         "awk -F: '{print $1}' users.txt",
         "awk -F, -v OFS=, '{print $1,$3}' data.csv",
         "awk -F'\\t' '$3 > 5 {print $1}' data.tsv",
@@ -234,7 +238,7 @@ fn everyday_awk_runs_unasked() {
 }
 
 #[test]
-fn a_sed_script_that_any_sed_would_write_or_run_by_asks() {
+fn a_sed_script_that_writes_or_runs_in_any_sed_needs_approval() {
     for script in [
         "#\\rw m",
         "# x\\\\\\nw m",
@@ -263,9 +267,9 @@ fn a_sed_script_that_any_sed_would_write_or_run_by_asks() {
         "y/a/b/;w m",
         "$!{N;w m\\n}",
     ] {
-        all_ask(&[&format!("sed $'{script}' f")]);
+        assert_all_need_approval(&[&format!("sed $'{script}' f")]);
     }
-    all_ask(&[
+    assert_all_need_approval(&[
         "sed -i s/a/b/ f",
         "sed -ni s/a/b/p f",
         "sed -i.bak s/a/b/ f",
@@ -286,7 +290,7 @@ fn a_sed_script_that_any_sed_would_write_or_run_by_asks() {
         "sed --posix 'w m' f",
         "sed p /etc/hosts",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "sed -n 1,5p f",
         "sed -e 'a\\' -e 'w m' f",
         "sed -E 's/(a|b)/[\\1]/g' f",
@@ -301,8 +305,8 @@ fn a_sed_script_that_any_sed_would_write_or_run_by_asks() {
 }
 
 #[test]
-fn filters_of_jq_and_yq_that_reach_out_ask() {
-    all_ask(&[
+fn jq_and_yq_filters_that_reach_outside_need_approval() {
+    assert_all_need_approval(&[
         "jq env a.json",
         "jq '$ENV.PATH' a.json",
         "jq '$ ENV' a.json",
@@ -331,7 +335,7 @@ fn filters_of_jq_and_yq_that_reach_out_ask() {
         "yq /etc/hosts a.yaml",
         "yq . /etc/hosts",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "jq . a.json",
         "jq -r '.scripts | to_entries[] | \"\\(.key): \\(.value)\"' package.json",
         "jq -r '.[] | @tsv' a.json",
@@ -346,7 +350,7 @@ fn filters_of_jq_and_yq_that_reach_out_ask() {
 
 #[test]
 fn find_runs_nothing_behind_a_plus_that_one_find_takes_for_the_end() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "find . -exec echo {} a + -exec rm {} \\;",
         "find . -exec echo + -exec rm {} \\;",
         "find . -fprint out",
@@ -362,7 +366,7 @@ fn find_runs_nothing_behind_a_plus_that_one_find_takes_for_the_end() {
         "find /etc -newer x",
         "find . -samefile /etc/hosts",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "find . -name '*.rs' -newermt 2024-01-01 -print0",
         "find . -type f -size +1M -printf '%p %s\\n'",
         "find . -name '*.txt' -exec wc -l {} +",
@@ -373,7 +377,7 @@ fn find_runs_nothing_behind_a_plus_that_one_find_takes_for_the_end() {
 
 #[test]
 fn xargs_with_two_ways_to_place_its_words_hides_none_of_them() {
-    all_ask(&[
+    assert_all_need_approval(&[
         "ls | xargs -I A -I B head B",
         "ls | xargs -I A -I cat cat a.txt",
         "cat a.txt | xargs -I A -n 1 head a.txt",
@@ -384,8 +388,8 @@ fn xargs_with_two_ways_to_place_its_words_hides_none_of_them() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn git_options_that_run_a_configured_program_ask() {
-    all_ask(&[
+fn git_options_that_run_a_configured_program_need_approval() {
+    assert_all_need_approval(&[
         "git branch --sort=signature",
         "git branch --sort=-signature:grade",
         "git branch --sort='*signature'",
@@ -460,7 +464,7 @@ fn git_options_that_run_a_configured_program_ask() {
         "git config -e",
         "git config --edit",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "git log --oneline -5",
         "git log --format='%h %s'",
         "git log --format='%C(auto)%h %ad %s' --date=short",
@@ -475,8 +479,8 @@ fn git_options_that_run_a_configured_program_ask() {
 }
 
 #[test]
-fn ps_that_shows_environments_asks() {
-    all_ask(&[
+fn ps_that_shows_environments_needs_approval() {
+    assert_all_need_approval(&[
         "ps e",
         "ps eww",
         "ps axe",
@@ -520,7 +524,7 @@ fn ps_that_shows_environments_asks() {
         "ps -E",
         "ps -o \"$x\"",
     ]);
-    all_run(&[
+    assert_all_allowed(&[
         "ps",
         "ps aux",
         "ps auxww",
@@ -544,6 +548,6 @@ fn ps_that_shows_environments_asks() {
         "ps -aux",
         "ps -eLf",
     ]);
-    // A grant for the program was not given for what others keep in their environment.
+    // A grant for a program does not cover other values of its environment.
     check("ps axe", &["ps@any"], "ask[ps]");
 }

@@ -1,14 +1,14 @@
-//! Verbs, words and directories: what a command is taken to be.
+//! Verbs, words and directories: how a command is read.
 
-use crate::support::{ROOT, assess, check, directories, grant, plan, told, verbs};
+use crate::support::{ROOT, assess, check, check_directories, check_verbs, grant, plan, verdict_text};
 use countersign_model::{Directory, Facts, Opaque, PathTarget, PathTargetKind, WordValue};
 
 #[test]
-fn f040_f042_comments_are_comments_and_only_comments() {
-    verbs("# fetch latest\ngit pull origin main", &["git pull"]);
-    verbs("# Get PRs\ncurl -s https://x.example | jq .a || echo failed", &["curl", "jq", "echo"]);
+fn f040_f042_only_comments_are_ignored() {
+    check_verbs("# fetch latest\ngit pull origin main", &["git pull"]);
+    check_verbs("# Get PRs\ncurl -s https://x.example | jq .a || echo failed", &["curl", "jq", "echo"]);
     check("echo \"a # b\"", &[], "allow");
-    verbs("cat abc#def", &["cat"]);
+    check_verbs("cat abc#def", &["cat"]);
     check("echo \\#x; ls '#'", &[], "allow");
     check("ls # rm -rf /", &[], "allow");
     assert_eq!(plan("cat abc#def", ROOT).occurrences[0].words[1].text(), Some("abc#def"));
@@ -31,16 +31,16 @@ fn f043_f045_f056_the_full_subcommand_is_the_verb() {
         ("gh issue comment 1 --body \"two\nlines\"", "gh issue comment"),
         ("sleep 5", "sleep"),
     ] {
-        verbs(command, &[verb]);
+        check_verbs(command, &[verb]);
     }
 }
 
 #[test]
-fn f044_f046_f052_a_file_lies_in_its_directory_and_a_path_beats_cd() {
+fn f044_f046_f052_a_file_belongs_to_its_directory_and_a_path_overrides_cd() {
     check("find /work/a/b", &["find@/work/a"], "allow");
-    directories("cat ~/.bashrc", &[&["/home/dev"]]);
-    directories("cd /tmp && dotnet test /home/foo", &[&["/tmp"], &["/home/foo"]]);
-    directories("cat service.repo/x", &[&["/work/proj/service.repo"]]);
+    check_directories("cat ~/.bashrc", &[&["/home/dev"]]);
+    check_directories("cd /tmp && dotnet test /home/foo", &[&["/tmp"], &["/home/foo"]]);
+    check_directories("cat service.repo/x", &[&["/work/proj/service.repo"]]);
 }
 
 #[test]
@@ -64,15 +64,15 @@ fn f048_f049_routes_branches_and_images_are_not_paths() {
 }
 
 #[test]
-fn f053_f055_directories_follow_cd_as_far_as_it_goes() {
-    directories("cd /a && x && cd /b && y", &[&["/a"], &["/a"], &["/b"], &["/b"]]);
-    directories("cd /a && (cd /b && c) && d", &[&["/a"], &["/b"], &["/b"], &["/a"]]);
-    directories("bash -c \"cd /r && make\"", &[&["/r"], &["/r"]]);
-    directories("cd /x && a; b", &[&["/x"], &["/x"], &["/x", ROOT]]);
-    directories("cd /x || exit 1; b", &[&["/x"], &[ROOT], &["/x"]]);
-    directories("pushd /d && a && popd && b", &[&["/d"], &["/d"], &["/d"], &[ROOT]]);
-    directories("ls | cd /d; cat x.md", &[&[ROOT], &["/d"], &[ROOT]]);
-    directories("cd /d & cat x.md", &[&["/d"], &[ROOT]]);
+fn f053_f055_directories_follow_cd() {
+    check_directories("cd /a && x && cd /b && y", &[&["/a"], &["/a"], &["/b"], &["/b"]]);
+    check_directories("cd /a && (cd /b && c) && d", &[&["/a"], &["/b"], &["/b"], &["/a"]]);
+    check_directories("bash -c \"cd /r && make\"", &[&["/r"], &["/r"]]);
+    check_directories("cd /x && a; b", &[&["/x"], &["/x"], &["/x", ROOT]]);
+    check_directories("cd /x || exit 1; b", &[&["/x"], &[ROOT], &["/x"]]);
+    check_directories("pushd /d && a && popd && b", &[&["/d"], &["/d"], &["/d"], &[ROOT]]);
+    check_directories("ls | cd /d; cat x.md", &[&[ROOT], &["/d"], &[ROOT]]);
+    check_directories("cd /d & cat x.md", &[&["/d"], &[ROOT]]);
     for command in ["cd \"$X\" && a", "cd - && a", "f() { cd /x; }; f; a"] {
         let plan = plan(command, ROOT);
         let last = plan.occurrences.iter().rfind(|o| o.verb == "a").unwrap();
@@ -82,13 +82,13 @@ fn f053_f055_directories_follow_cd_as_far_as_it_goes() {
 }
 
 #[test]
-fn f057_git_configuration_on_the_command_line_is_not_safe() {
+fn f057_git_configuration_on_the_command_line_needs_approval() {
     check("git -c include.path=/tmp/x status", &[], "ask[git status]");
     check("git -c color.ui=never status", &[], "allow");
 }
 
 #[test]
-fn f058_f060_prose_json_and_nothing_are_no_crash() {
+fn f058_f060_prose_json_and_empty_text_do_not_crash() {
     for text in [
         "I'm speaking at the conference in 2026 and it's great",
         "[\"ci\",\"build\"]",
@@ -114,7 +114,7 @@ fn f058_f060_prose_json_and_nothing_are_no_crash() {
         "[[",
     ] {
         let assessment = assess(text, ROOT, &[ROOT], &[grant("bash", None)], None);
-        let told = told(&assessment, &plan(text, ROOT));
+        let told = verdict_text(&assessment, &plan(text, ROOT));
         if !text.trim().is_empty() && text != "<<EOF" {
             assert!(told.starts_with("once[") || told.starts_with("ask["), "{text}: {told}");
         }
@@ -182,7 +182,7 @@ fn words_have_the_values_that_bash_gives_them() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn opaque_text_gives_its_reason() {
     let why = |command: &str| plan(command, ROOT).occurrences.iter().find_map(|o| o.opaque);
     for (command, expect) in [
         ("eval ls", Opaque::Eval),
@@ -246,7 +246,7 @@ fn text_that_is_too_long_or_too_deep_is_opaque_as_a_whole() {
     check(&nested("( ", "ls", " )", 20), &[], "allow");
 }
 
-/// Found by the differential proof, after 160,000 commands: a value with blanks in the middle of a word.
+/// Found by the differential test, after 160,000 commands: a value with blanks in the middle of a word.
 #[test]
 fn blanks_in_a_value_split_the_word_around_it() {
     let plan = plan("v='b c'; make --opt=$v x", ROOT);
@@ -255,14 +255,14 @@ fn blanks_in_a_value_split_the_word_around_it() {
     check("v='a -f'; rm x$v", &["rm@here"], "once[rm]");
 }
 
-/// Found by a generated command: after a `pushd` that may have failed, nobody knows where `popd` leads.
+/// Found by a generated command: after a `pushd` that may have failed, the target of `popd` is unknown.
 #[test]
 fn a_pushd_that_may_fail_makes_the_stack_unknown() {
     check("pushd sub && make && popd && make", &["make@here"], "allow");
     check("pushd sub; pushd deep; popd; make", &["make@here"], "once[make]");
 }
 
-/// Found by mutation: how many words there are is not known where files are matched, or where nothing is run.
+/// Found by mutation: the number of words is unknown if files are matched, or if nothing is run.
 #[test]
 fn an_unknown_word_that_matches_files_is_any_number_of_words() {
     for command in ["ls \"$x\"*", "ls $(pwd)/[ab]", "ls \"$x\"{?,b}", "cat <() a"] {

@@ -1,12 +1,13 @@
-//! Secrets by name: what shows one asks, however it is spelled; what only tells of one, or only sounds like one, does not.
+//! Secrets by name: a command that shows one needs approval in every spelling; one that only names it, or a similar
+//! name, does not.
 
-use crate::support::{ROOT, assess, word};
+use crate::support::{ROOT, assess, verdict_word};
 use countersign_model::{Risk, secret_names};
 
-/// Whether a command asks because it would show a secret.
+/// Whether a command needs approval because it would show a secret.
 fn asks_for_secret(command: &str) -> bool {
     let assessment = assess(command, ROOT, &[ROOT], &[], None);
-    word(&assessment) == "ask" && assessment.risk_set().contains(&Risk::Credential)
+    verdict_word(&assessment) == "ask" && assessment.risk_set().contains(&Risk::Credential)
 }
 
 fn quoted(text: &str) -> String {
@@ -14,26 +15,26 @@ fn quoted(text: &str) -> String {
 }
 
 #[track_caller]
-fn all_ask(commands: &[&str]) {
+fn assert_all_need_approval(commands: &[&str]) {
     let unasked: Vec<&&str> = commands.iter().filter(|c| !asks_for_secret(c)).collect();
     assert!(unasked.is_empty(), "{unasked:#?}");
 }
 
 #[track_caller]
-fn all_run(commands: &[&str]) {
+fn assert_all_allowed(commands: &[&str]) {
     let asked: Vec<String> = commands
         .iter()
         .filter_map(|c| {
             let assessment = assess(c, ROOT, &[ROOT], &[], None);
             let why = assessment.coverage.iter().find(|c| !c.holds());
-            (word(&assessment) != "allow").then(|| format!("{c}: {why:?}"))
+            (verdict_word(&assessment) != "allow").then(|| format!("{c}: {why:?}"))
         })
         .collect();
     assert!(asked.is_empty(), "{asked:#?}");
 }
 
 #[test]
-fn every_secret_of_the_table_asks_and_every_near_miss_is_read() {
+fn every_secret_of_the_table_needs_approval_and_no_near_miss_does() {
     for example in secret_names::examples() {
         let path = quoted(example.path);
         for command in [
@@ -42,16 +43,17 @@ fn every_secret_of_the_table_asks_and_every_near_miss_is_read() {
             format!("grep -n x {path}"),
             format!("jq . < {path}"),
         ] {
-            match example.is_secret {
-                true => assert!(asks_for_secret(&command), "{command}"),
-                false => assert_eq!(word(&assess(&command, ROOT, &[ROOT], &[], None)), "allow", "{command}"),
+            if example.is_secret {
+                assert!(asks_for_secret(&command), "{command}");
+            } else {
+                assert_eq!(verdict_word(&assess(&command, ROOT, &[ROOT], &[], None)), "allow", "{command}");
             }
         }
     }
 }
 
 #[test]
-fn copies_of_secrets_in_every_spelling_ask() {
+fn copies_of_secrets_need_approval_in_every_spelling() {
     for example in secret_names::examples().iter().filter(|e| e.is_secret) {
         for copy in [".bak", ".old", ".txt", "~", ".orig", ".save", ".1"] {
             let command = format!("cat {}", quoted(&format!("{}{copy}", example.path)));
@@ -60,9 +62,9 @@ fn copies_of_secrets_in_every_spelling_ask() {
     }
 }
 
-/// `cat`, a search and a recursive search by patterns that could be a secret's name.
+/// `cat`, a search and a recursive search with patterns that could match a secret's name.
 #[test]
-fn no_pattern_that_spells_a_secret_is_read_unasked() {
+fn no_pattern_that_matches_a_secret_is_read_without_approval() {
     let examples: Vec<_> = secret_names::examples().iter().filter(|e| e.is_secret && !e.path.contains(' ')).collect();
     let mut count = 0;
     for example in examples {
@@ -72,7 +74,7 @@ fn no_pattern_that_spells_a_secret_is_read_unasked() {
                 let pattern: String =
                     chars.iter().enumerate().map(|(n, c)| if n == at { with.clone() } else { c.to_string() }).collect();
                 let name = pattern.rsplit('/').next().unwrap_or(&pattern);
-                // The shell itself matches a leading dot by nothing else.
+                // Only a literal dot matches a leading dot in the shell.
                 let hidden = at == 0 && *c == '.';
                 let mut commands =
                     vec![format!("rg -g '{pattern}' x"), format!("rg --iglob '{}' x", pattern.to_uppercase())];
@@ -94,8 +96,8 @@ fn no_pattern_that_spells_a_secret_is_read_unasked() {
 }
 
 #[test]
-fn searches_aimed_at_secrets_ask_in_other_spellings() {
-    all_ask(&[
+fn searches_for_secrets_need_approval_in_every_spelling() {
+    assert_all_need_approval(&[
         "rg -g '[.]env' --hidden .",
         "rg --hidden --iglob '.E[N]V' x",
         "rg --iglob='.E[N]V' x",
@@ -144,8 +146,8 @@ fn searches_aimed_at_secrets_ask_in_other_spellings() {
 }
 
 #[test]
-fn what_tells_only_of_a_secret_is_not_asked_about() {
-    all_run(&[
+fn showing_only_the_name_of_a_secret_needs_no_approval() {
+    assert_all_allowed(&[
         "test -e .env",
         "[ -f .env ] && echo yes",
         "[[ -f .env ]] && echo yes",
@@ -175,8 +177,8 @@ fn what_tells_only_of_a_secret_is_not_asked_about() {
 }
 
 #[test]
-fn broad_patterns_and_words_that_sound_alike_are_read() {
-    all_run(&[
+fn broad_patterns_and_similar_words_need_no_approval() {
+    assert_all_allowed(&[
         "cat *",
         "cat *.json",
         "cat *.txt",
@@ -205,7 +207,7 @@ fn broad_patterns_and_words_that_sound_alike_are_read() {
     ]);
 }
 
-/// A word that sounds like a secret takes nothing from a grant that was given for something else.
+/// A word that sounds like a secret does not weaken a grant for something else.
 #[test]
 fn plain_words_of_a_granted_command_are_not_taken_for_secrets() {
     for (verb, command) in [
@@ -215,14 +217,14 @@ fn plain_words_of_a_granted_command_are_not_taken_for_secrets() {
         ("gh secret list", "gh secret list"),
     ] {
         let grants = [crate::support::grant(verb, None)];
-        assert_eq!(word(&assess(command, ROOT, &[ROOT], &grants, None)), "allow", "{command}");
+        assert_eq!(verdict_word(&assess(command, ROOT, &[ROOT], &grants, None)), "allow", "{command}");
     }
 }
 
-/// A list of names that goes into something that reads is a reading of what the list was made for.
+/// A list of names that goes into a command that reads counts as reading what the list selects.
 #[test]
-fn lists_of_names_made_for_secrets_ask_where_they_are_read() {
-    all_ask(&[
+fn reading_a_list_of_secret_names_needs_approval() {
+    assert_all_need_approval(&[
         "find . -name .env | xargs cat",
         "find . -name '.e[n]v' -print0 | xargs -0 cat",
         "find . -iname '*.PEM' | head -1 | xargs cat",

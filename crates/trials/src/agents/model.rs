@@ -1,4 +1,4 @@
-//! The scripted model of one session: what it is to say, and what it was shown.
+//! The scripted model of one session: the steps that it takes, and the results that it was shown.
 
 use super::super::{Result, command};
 use crate::outside::Deadline;
@@ -18,7 +18,7 @@ pub(super) struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Starts one that takes these steps, in a directory that is not there yet.
+    /// Starts a model that takes these steps, in a new directory.
     pub(super) fn start(dir: &Path, steps: &[Value]) -> Result<Self> {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let write = |name: &str, text: String| fs::write(dir.join(name), text).map_err(|e| format!("{name}: {e}"));
@@ -28,26 +28,26 @@ impl ScriptedModel {
         python.arg(dir.join("model.py")).arg(dir).env_clear().stdin(Stdio::null());
         let process = python.spawn().map_err(|e| format!("python3: {e}"))?;
         let mut model = Self { dir: dir.to_owned(), process, port: 0 };
-        let patience = Deadline::begin();
+        let deadline = Deadline::start();
         loop {
             if let Ok(port) = fs::read_to_string(dir.join("port")) {
                 model.port = port.parse().map_err(|e| format!("the model's port: {e}"))?;
                 return Ok(model);
             }
-            if !patience.left() {
-                return Err("the scripted model does not start".into());
+            if !deadline.wait() {
+                return Err("the scripted model does not start in time".into());
             }
         }
     }
 
-    /// The results of the tools that the model was shown, in order: those of the request that had most of them.
-    pub(super) fn saw(&self) -> Result<Vec<String>> {
+    /// The tool results that the model was shown, in order: those of the request with the most results.
+    pub(super) fn tool_results(&self) -> Result<Vec<String>> {
         let requests = self.dir.join("requests");
         let mut most = Vec::new();
         for entry in fs::read_dir(&requests).map_err(|e| format!("{}: {e}", requests.display()))?.flatten() {
             let text = fs::read_to_string(entry.path()).map_err(|e| e.to_string())?;
             let request: Value = serde_json::from_str(&text).map_err(|e| format!("a request: {e}"))?;
-            let results = results(&request["body"]);
+            let results = request_results(&request["body"]);
             if results.len() > most.len() {
                 most = results;
             }
@@ -63,17 +63,17 @@ impl Drop for ScriptedModel {
     }
 }
 
-/// The results of tools in a request of either dialect, as the model reads them.
-fn results(body: &Value) -> Vec<String> {
+/// The tool results in a request of either API, as the model reads them.
+fn request_results(body: &Value) -> Vec<String> {
     let messages = body["messages"].as_array().into_iter().flatten();
     let parts = messages.flat_map(|message| message["content"].as_array().into_iter().flatten());
-    let anthropic = parts.filter(|part| part["type"] == "tool_result").map(|part| text(&part["content"]));
+    let anthropic = parts.filter(|part| part["type"] == "tool_result").map(|part| content_text(&part["content"]));
     let items = body["input"].as_array().into_iter().flatten();
-    let openai = items.filter(|item| item["type"] == "function_call_output").map(|item| text(&item["output"]));
+    let openai = items.filter(|item| item["type"] == "function_call_output").map(|item| content_text(&item["output"]));
     anthropic.chain(openai).collect()
 }
 
-fn text(content: &Value) -> String {
+fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => parts.iter().map(|part| part["text"].as_str().unwrap_or_default()).collect(),

@@ -1,4 +1,4 @@
-//! One run of an agent: started with a prompt and a script for its model, watched, and ended.
+//! One run of an agent: starts it with a prompt and a scripted model, and waits for its end.
 
 use super::{model::ScriptedModel, trial_home::TrialHome};
 use crate::{Result, outside::Deadline};
@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-/// For an agent on a busy machine; one takes about two seconds by itself.
-const LONG: Duration = Duration::from_secs(120);
+/// Allows for a busy machine; an agent normally takes about two seconds.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) struct AgentSession {
     model: ScriptedModel,
@@ -22,47 +22,51 @@ pub(super) struct AgentSession {
 }
 
 impl AgentSession {
-    /// Starts the agent; its model takes these steps. `more` are arguments of the agent.
-    pub(super) fn start(daemon: &TrialHome, steps: &[Value], more: &[&str]) -> Result<Self> {
-        let dir = daemon.dir.join("model");
+    /// Starts the agent with a model that takes these steps. `more` are arguments of the agent.
+    pub(super) fn start(home: &TrialHome, steps: &[Value], more: &[&str]) -> Result<Self> {
+        let dir = home.dir.join("model");
         // A check may run the agent more than once.
         let _ = fs::remove_dir_all(&dir);
         let model = ScriptedModel::start(&dir, steps)?;
-        daemon.agent.point(daemon, model.port)?;
-        let log = daemon.dir.join("agent.log");
+        home.agent.configure_model(home, model.port)?;
+        let log = home.dir.join("agent.log");
         let file = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let errors = file.try_clone().map_err(|e| e.to_string())?;
-        let mut agent = daemon.agent.command(daemon, model.port, more);
-        // At a pipe that stays open some of them wait for more of the prompt.
+        let mut agent = home.agent.command(home, model.port, more);
+        // Some agents wait for more of the prompt if stdin is an open pipe.
         agent.stdin(Stdio::null()).stdout(file).stderr(errors);
-        // The programs of npm are launchers: what they launch must end with them.
+        // The programs from npm are launchers; the processes that they start must end with them.
         agent.process_group(0);
-        let agent = agent.spawn().map_err(|e| format!("{}: {e}", daemon.agent.name()))?;
+        let agent = agent.spawn().map_err(|e| format!("{}: {e}", home.agent.name()))?;
         Ok(Self { model, agent, log })
     }
 
-    /// What its model saw, once the agent has ended, as it does after the last step.
-    pub(super) fn end(mut self) -> Result<Vec<String>> {
-        let patience = Deadline::begin();
+    /// Waits for the end of the agent, which follows the last step; returns the results that its model saw.
+    pub(super) fn wait_for_results(mut self) -> Result<Vec<String>> {
+        let deadline = Deadline::start();
         while self.agent.try_wait().map_err(|e| e.to_string())?.is_none() {
-            if !patience.left_of(LONG) {
-                return Err(format!("the agent does not end:\n{}", self.log()));
+            if !deadline.wait_within(AGENT_TIMEOUT) {
+                return Err(format!("the agent does not end in time:\n{}", self.log_tail()));
             }
         }
-        let saw = self.model.saw()?;
-        if saw.is_empty() {
-            return Err(format!("the model saw no result:\n{}", self.log()));
+        let results = self.model.tool_results()?;
+        if results.is_empty() {
+            return Err(format!("the model saw no result:\n{}", self.log_tail()));
         }
-        Ok(saw)
+        Ok(results)
     }
 
-    /// Whether it has ended, with what it said: then whoever waits for something else of it need not.
-    pub(super) fn ended(&mut self) -> Result<Option<String>> {
+    /// Returns the agent's output if it has ended, so that a caller stops waiting for something else.
+    pub(super) fn poll_end(&mut self) -> Result<Option<String>> {
         let ended = self.agent.try_wait().map_err(|e| e.to_string())?.is_some();
-        Ok(if ended { Some(format!("{}\nthe model saw {:?}", self.log(), self.model.saw()?)) } else { None })
+        Ok(if ended {
+            Some(format!("{}\nthe model saw {:?}", self.log_tail(), self.model.tool_results()?))
+        } else {
+            None
+        })
     }
 
-    fn log(&self) -> String {
+    fn log_tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let from = log.char_indices().rev().nth(4000).map_or(0, |(at, _)| at);
         log[from..].to_owned()

@@ -1,5 +1,5 @@
-//! The floor: the least that a task server can do with the same client, shell and disk. Not a product: no gate, no
-//! redaction, no supervisor, no recovery of what runs. It is the limit that the house is measured beside.
+//! The floor: the least that a task server can do with the same client, shell and disk. It has no gate, no redaction,
+//! no shim and no recovery. The daemon is measured against it.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ struct Floor {
     changed: Condvar,
     log: Mutex<File>,
     dir: PathBuf,
-    /// Waits for the disk at the start and at the end of a task.
+    /// Syncs to disk at the start and at the end of a task.
     durable: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn serve(socket: &Path, dir: &Path, durable: bool) -> crate::Result<(
     for stream in listener.incoming().flatten() {
         let floor = Arc::clone(&floor);
         thread::spawn(move || {
-            let _ = floor.converse(stream);
+            let _ = floor.serve_connection(stream);
         });
     }
     Ok(())
@@ -100,7 +100,7 @@ impl Floor {
         self.frame(id, line, true, |task| (task.exited, task.bytes) = (true, offset))
     }
 
-    fn converse(self: Arc<Self>, stream: UnixStream) -> io::Result<()> {
+    fn serve_connection(self: Arc<Self>, stream: UnixStream) -> io::Result<()> {
         let mut to = stream.try_clone()?;
         let mut from = BufReader::new(stream);
         loop {
@@ -130,7 +130,7 @@ impl Floor {
         }
     }
 
-    /// Whether the connection goes on.
+    /// Returns whether the connection stays open.
     fn answer(self: &Arc<Self>, to: &mut UnixStream, method: &str, path: &str, body: &[u8]) -> io::Result<bool> {
         let (route, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<&str> = route.trim_matches('/').split('/').collect();

@@ -1,11 +1,11 @@
-//! The gate's figures.
+//! Measures the gate.
 
 use crate::{Result, build, cargo, command, root, run};
 use std::{fmt::Write as _, io::Write as _, process::Stdio, time::Instant};
 
-/// Reading and judging beside another parser, and how many questions `csn check --batch` answers in a second.
+/// Compares reading and judging with another parser, and counts the commands per second of `csn check --batch`.
 #[expect(clippy::disallowed_methods, reason = "a figure is a time")]
-pub(super) fn figures() -> Result<()> {
+pub(super) fn measure_gate() -> Result<()> {
     run(cargo().args(["run", "--release", "--quiet", "--manifest-path", "benches/gate/Cargo.toml"]))?;
     build::build()?;
     let data = root().join("crates/policy/tests/gate/data/day.txt");

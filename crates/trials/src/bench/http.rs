@@ -1,4 +1,4 @@
-//! As much HTTP as the load client and the floor need, over a unix socket.
+//! A minimal HTTP client over a unix socket, for the load client.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -21,8 +21,8 @@ impl Conn {
         self.stream.get_mut().write_all(head.as_bytes())
     }
 
-    /// Status, and the length of the body unless it comes in chunks.
-    fn head(&mut self) -> io::Result<(u16, Option<usize>)> {
+    /// Reads the status, and the length of the body unless it is chunked.
+    fn read_head(&mut self) -> io::Result<(u16, Option<usize>)> {
         let (mut line, mut status, mut length) = (String::new(), 0, None);
         loop {
             line.clear();
@@ -44,18 +44,18 @@ impl Conn {
         }
     }
 
-    /// One request and its whole answer, on a connection that stays open.
+    /// Sends one request and reads the whole answer, on a connection that stays open.
     pub(crate) fn call(&mut self, method: &str, path: &str, extra: &str, body: &str) -> io::Result<(u16, Vec<u8>)> {
         self.send(method, path, extra, body)?;
-        let (status, length) = self.head()?;
+        let (status, length) = self.read_head()?;
         let mut answer = vec![0; length.unwrap_or(0)];
         self.stream.read_exact(&mut answer)?;
         Ok((status, answer))
     }
 
-    /// Every line of a stream, as long as it is wanted.
-    pub(crate) fn lines(mut self, path: &str, mut wanted: impl FnMut(&str) -> bool) {
-        if self.send("GET", path, "", "").and_then(|()| self.head()).is_err() {
+    /// Reads the lines of a stream while `wanted` returns true.
+    pub(crate) fn read_lines(mut self, path: &str, mut wanted: impl FnMut(&str) -> bool) {
+        if self.send("GET", path, "", "").and_then(|()| self.read_head()).is_err() {
             return;
         }
         let mut line = String::new();
@@ -64,10 +64,10 @@ impl Conn {
         }
     }
 
-    /// Follows server-sent events until one holds `until`.
-    pub(crate) fn events(&mut self, path: &str, until: &str) -> io::Result<u64> {
+    /// Follows server-sent events until a line contains `until`.
+    pub(crate) fn read_events(&mut self, path: &str, until: &str) -> io::Result<u64> {
         self.send("GET", path, "", "")?;
-        self.head()?;
+        self.read_head()?;
         let (mut line, mut seen) = (String::new(), 0);
         loop {
             line.clear();

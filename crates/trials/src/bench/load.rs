@@ -1,4 +1,4 @@
-//! The load client: the same calls to whatever listens on a socket, timed.
+//! The load client: times the same calls against any server on a unix socket.
 
 use super::http::Conn;
 use std::{
@@ -8,24 +8,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A server under load: the house or the floor.
+/// A server under load: the daemon or the floor.
 #[derive(Clone)]
 pub(crate) struct LoadTarget {
     pub(crate) socket: PathBuf,
 }
 
-const SETTLED: &str = r#""kind":"task.settled""#;
+const SETTLED_EVENT: &str = r#""kind":"task.settled""#;
 
 impl LoadTarget {
-    pub(crate) fn at(socket: &Path) -> Self {
+    pub(crate) fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
     }
 
-    pub(crate) fn conn(&self) -> Conn {
+    pub(crate) fn connect(&self) -> Conn {
         Conn::open(&self.socket).expect("the subject listens")
     }
 
-    /// Asks for a command; its id.
+    /// Requests a command; returns the task id.
     pub(crate) fn ask(&self, conn: &mut Conn, command: &str) -> String {
         let body = format!(r#"{{"tool":"shell","args":{{"command":"{command}","cwd":"/tmp"}},"profile":"full_auto"}}"#);
         let (status, answer) =
@@ -36,34 +36,34 @@ impl LoadTarget {
         id.expect("an answer names its task").to_owned()
     }
 
-    pub(crate) fn ends(&self, id: &str) {
-        self.conn().events(&format!("/tasks/{id}/events"), SETTLED).expect("the stream ends");
+    pub(crate) fn wait_for_end(&self, id: &str) {
+        self.connect().read_events(&format!("/tasks/{id}/events"), SETTLED_EVENT).expect("the stream ends");
     }
 
-    /// Ask to "exit visible over SSE", one after another, in microseconds.
+    /// The time from the request to the exit visible over SSE, in sequence, in microseconds.
     pub(crate) fn latency(&self, n: usize) -> Vec<f64> {
-        let mut conn = self.conn();
+        let mut conn = self.connect();
         let one = |_| {
-            let mut events = self.conn();
+            let mut events = self.connect();
             let began = now();
             let id = self.ask(&mut conn, "true");
-            events.events(&format!("/tasks/{id}/events"), SETTLED).expect("the stream ends");
+            events.read_events(&format!("/tasks/{id}/events"), SETTLED_EVENT).expect("the stream ends");
             began.elapsed().as_secs_f64() * 1e6
         };
         (0..n).map(one).collect()
     }
 
-    /// Tasks per second with `clients` that each ask, poll until the end, and ask again.
+    /// Tasks per second with `clients` that each request a task, poll until its end, and repeat.
     pub(crate) fn throughput(&self, clients: usize, n: usize) -> f64 {
         let next = AtomicUsize::new(0);
         let began = now();
         thread::scope(|scope| {
             for _ in 0..clients {
                 scope.spawn(|| {
-                    let mut conn = self.conn();
+                    let mut conn = self.connect();
                     while next.fetch_add(1, Ordering::Relaxed) < n {
                         let id = self.ask(&mut conn, "true");
-                        while !self.is_over(&mut conn, &id) {
+                        while !self.has_ended(&mut conn, &id) {
                             thread::sleep(Duration::from_micros(200));
                         }
                     }
@@ -73,22 +73,22 @@ impl LoadTarget {
         n as f64 / began.elapsed().as_secs_f64()
     }
 
-    fn is_over(&self, conn: &mut Conn, id: &str) -> bool {
+    fn has_ended(&self, conn: &mut Conn, id: &str) -> bool {
         let (_, answer) = conn.call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
         !answer.windows(18).any(|w| w == br#""status":"running""#)
     }
 
-    /// One command to its end; its id and the seconds that it took.
-    pub(crate) fn big(&self, command: &str) -> (String, f64) {
+    /// Runs one command to its end; returns its id and the seconds that it took.
+    pub(crate) fn run_to_end(&self, command: &str) -> (String, f64) {
         let began = now();
-        let id = self.ask(&mut self.conn(), command);
-        self.ends(&id);
+        let id = self.ask(&mut self.connect(), command);
+        self.wait_for_end(&id);
         (id, began.elapsed().as_secs_f64())
     }
 
-    /// Range reads of `size` over the first `total` bytes: microseconds each.
-    pub(crate) fn ranges(&self, id: &str, total: u64, size: u64) -> Vec<f64> {
-        let mut conn = self.conn();
+    /// Range reads of `size` over the first `total` bytes, in microseconds each.
+    pub(crate) fn time_range_reads(&self, id: &str, total: u64, size: u64) -> Vec<f64> {
+        let mut conn = self.connect();
         let accept = "accept: application/octet-stream\r\n";
         let one = |offset: u64| {
             let path = format!("/tasks/{id}/output?stream=stdout&offset_bytes={offset}&max_bytes={size}");
@@ -100,9 +100,9 @@ impl LoadTarget {
         (0..total / size).map(|n| n * size).map(one).collect()
     }
 
-    /// List pages: microseconds each.
-    pub(crate) fn lists(&self, n: usize) -> Vec<f64> {
-        let mut conn = self.conn();
+    /// List pages, in microseconds each.
+    pub(crate) fn time_list_pages(&self, n: usize) -> Vec<f64> {
+        let mut conn = self.connect();
         let one = |_| {
             let began = now();
             let (status, _) = conn.call("GET", "/tasks", "", "").expect("an answer");

@@ -1,4 +1,4 @@
-//! `bench`: figures beside their limits, in the same run, in blocks that follow each other within seconds.
+//! `bench`: measures the daemon and its limits in the same run, in blocks within seconds of each other.
 
 mod agents;
 mod approvals;
@@ -20,15 +20,15 @@ use std::{
     time::Duration,
 };
 
-/// The floor as a process of its own.
+/// Runs the floor in this process.
 pub(crate) fn floor(socket: &str, dir: &str, durable: bool) -> Result<()> {
     floor::serve(Path::new(socket), Path::new(dir), durable)
 }
 
-/// A process that is ended when it is not needed any more.
-struct Running(Child);
+/// A child process that is killed on drop.
+struct ChildGuard(Child);
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -37,31 +37,31 @@ impl Drop for Running {
 
 struct BenchHome {
     dir: PathBuf,
-    daemon: Option<Running>,
-    floor_sync: Running,
-    floor_nosync: Running,
+    daemon: Option<ChildGuard>,
+    floor_sync: ChildGuard,
+    floor_nosync: ChildGuard,
 }
 
 impl BenchHome {
     fn build() -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("csn-bench-{}", std::process::id()));
         std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
-        let floor = |name: &str, kind: &str| -> Result<Running> {
+        let floor = |name: &str, kind: &str| -> Result<ChildGuard> {
             let me = std::env::current_exe().map_err(|e| e.to_string())?;
             let mut floor = command(me.to_str().unwrap_or_default());
             floor.arg("floor").arg(dir.join(name)).arg(dir.join(format!("{name}.d"))).arg(kind);
-            let running = Running(floor.spawn().map_err(|e| e.to_string())?);
-            until(|| LoadTarget::at(&dir.join(name)).socket.exists())?;
+            let running = ChildGuard(floor.spawn().map_err(|e| e.to_string())?);
+            wait_until(|| LoadTarget::new(&dir.join(name)).socket.exists())?;
             Ok(running)
         };
         let (floor_sync, floor_nosync) = (floor("sync.sock", "sync")?, floor("nosync.sock", "nosync")?);
-        let mut stand = Self { dir, daemon: None, floor_sync, floor_nosync };
-        stand.start_house()?;
-        Ok(stand)
+        let mut bench = Self { dir, daemon: None, floor_sync, floor_nosync };
+        bench.start_daemon()?;
+        Ok(bench)
     }
 
-    /// Starts the house; seconds until it serves.
-    fn start_house(&mut self) -> Result<f64> {
+    /// Starts the daemon; returns the seconds until it serves.
+    fn start_daemon(&mut self) -> Result<f64> {
         let began = now();
         let mut csn = command(build::output_dir().join("csn").to_str().unwrap_or_default());
         csn.args(["up", "--detached"])
@@ -71,8 +71,8 @@ impl BenchHome {
         let mut child = csn.spawn().map_err(|e| e.to_string())?;
         let mut ready = [0; 5];
         std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut ready)
-            .map_err(|e| format!("the house: {e}"))?;
-        self.daemon = Some(Running(child));
+            .map_err(|e| format!("the daemon: {e}"))?;
+        self.daemon = Some(ChildGuard(child));
         Ok(began.elapsed().as_secs_f64())
     }
 
@@ -81,15 +81,15 @@ impl BenchHome {
     }
 
     fn daemon(&self) -> LoadTarget {
-        LoadTarget::at(&self.home().join("run/csn.sock"))
+        LoadTarget::new(&self.home().join("run/csn.sock"))
     }
 
     fn sync(&self) -> LoadTarget {
-        LoadTarget::at(&self.dir.join("sync.sock"))
+        LoadTarget::new(&self.dir.join("sync.sock"))
     }
 
     fn nosync(&self) -> LoadTarget {
-        LoadTarget::at(&self.dir.join("nosync.sock"))
+        LoadTarget::new(&self.dir.join("nosync.sock"))
     }
 
     fn pid(&self) -> u32 {
@@ -105,61 +105,62 @@ impl Drop for BenchHome {
     }
 }
 
-fn until(done: impl Fn() -> bool) -> Result<()> {
+fn wait_until(done: impl Fn() -> bool) -> Result<()> {
     for _ in 0..500 {
         if done() {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Err("it did not start".to_owned())
+    Err("the server did not start in time".to_owned())
 }
 
-fn row(metric: &str, daemon: String, limit: String, ratio: String) {
+fn print_row(metric: &str, daemon: String, limit: String, ratio: String) {
     println!("| {metric} | {daemon} | {limit} | {ratio} |");
 }
 
-/// A field of /proc/PID/status or smaps_rollup, in KiB. Trials look at the program from outside, and link none of it.
-fn kib(pid: u32, file: &str, field: &str) -> u64 {
+/// A field of /proc/PID/status or smaps_rollup, in KiB. The trials observe the programs from outside and link none of
+/// their crates.
+fn proc_kib(pid: u32, file: &str, field: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with(field));
     line.and_then(|l| l.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// Measures. Prints a table; nothing here passes or fails.
+/// Measures, and prints a table. No figure passes or fails.
 pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     if only.is_none_or(|only| only == "gate") {
-        gate::figures()?;
+        gate::measure_gate()?;
     }
     if only == Some("gate") {
         return Ok(());
     }
-    let mut stand = BenchHome::build()?;
-    println!("| metric | house | limit | ratio |\n|---|---|---|---|");
+    let mut bench = BenchHome::build()?;
+    println!("| metric | daemon | limit | ratio |\n|---|---|---|---|");
     type BenchPart = (&'static str, fn(&mut BenchHome));
     let parts: [BenchPart; 13] = [
-        ("latency", latency),
-        ("approvals", approvals::approvals),
-        ("confinement", confine::confinement),
-        ("throughput", throughput),
-        ("big", big),
-        ("redaction", redaction::redaction),
-        ("terminals", terminal::terminals),
-        ("searching", terminal::searching),
-        ("late", terminal::late),
-        ("small", small),
-        ("receipts", receipts::receipts),
-        ("restart", restart),
-        ("agents", agents::agents),
+        ("latency", measure_latency),
+        ("approvals", approvals::measure_approvals),
+        ("confinement", confine::measure_confinement),
+        ("throughput", measure_throughput),
+        ("big", measure_big_output),
+        ("redaction", redaction::measure_redaction),
+        ("terminals", terminal::measure_terminals),
+        ("searching", terminal::measure_search),
+        ("late", terminal::measure_late_attach),
+        ("small", measure_small_tasks),
+        ("receipts", receipts::measure_receipts),
+        ("restart", measure_restart),
+        ("agents", agents::measure_agents),
     ];
     for (_, part) in parts.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        part(&mut stand);
+        part(&mut bench);
     }
     Ok(())
 }
 
-/// The cost of starting the shim's program, which no task pays but the first.
-fn spawn_cost() -> f64 {
+/// The time to start the shim's program, which only the first task pays.
+fn measure_shim_start() -> f64 {
     let shim = build::output_dir().join("csn-shim");
     let one = |_| {
         let began = now();
@@ -170,22 +171,22 @@ fn spawn_cost() -> f64 {
     percentile(&(0..100).map(one).collect::<Vec<_>>(), 0.5)
 }
 
-fn latency(stand: &mut BenchHome) {
+fn measure_latency(bench: &mut BenchHome) {
     let (mut daemon, mut sync) = (Vec::new(), Vec::new());
     for _ in 0..6 {
-        daemon.extend(stand.daemon().latency(60));
-        sync.extend(stand.sync().latency(60));
+        daemon.extend(bench.daemon().latency(60));
+        sync.extend(bench.sync().latency(60));
     }
-    let spawn = spawn_cost();
+    let spawn = measure_shim_start();
     let (h, f) = (percentile(&daemon, 0.5), percentile(&sync, 0.5) + spawn);
-    row(
+    print_row(
         "ask → exit visible, p50",
         format!("{:.2} ms", h / 1e3),
         format!("{:.2} ms (floor-sync + one spawn of {:.2} ms)", f / 1e3, spawn / 1e3),
         format!("{:.2}×", h / f),
     );
     let (h, f) = (percentile(&daemon, 0.99), percentile(&sync, 0.99));
-    row(
+    print_row(
         "ask → exit visible, p99",
         format!("{:.2} ms", h / 1e3),
         format!("{:.2} ms (floor-sync)", f / 1e3),
@@ -193,15 +194,15 @@ fn latency(stand: &mut BenchHome) {
     );
 }
 
-fn throughput(stand: &mut BenchHome) {
+fn measure_throughput(bench: &mut BenchHome) {
     let (mut daemon, mut nosync, mut sync) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
-        daemon.push(stand.daemon().throughput(8, 400));
-        nosync.push(stand.nosync().throughput(8, 400));
-        sync.push(stand.sync().throughput(8, 400));
+        daemon.push(bench.daemon().throughput(8, 400));
+        nosync.push(bench.nosync().throughput(8, 400));
+        sync.push(bench.sync().throughput(8, 400));
     }
     let (h, f, s) = (percentile(&daemon, 0.5), percentile(&nosync, 0.5), percentile(&sync, 0.5));
-    row(
+    print_row(
         "tasks/s, 8 clients",
         format!("{h:.0}"),
         format!("{f:.0} (floor-nosync), {s:.0} (floor-sync)"),
@@ -211,45 +212,51 @@ fn throughput(stand: &mut BenchHome) {
 
 const GIGABYTE: u64 = 1 << 30;
 
-fn big(stand: &mut BenchHome) {
+fn measure_big_output(bench: &mut BenchHome) {
     let command = "head -c 1073741824 /dev/zero";
-    let disk_before = disk(&stand.home());
+    let disk_before = file_bytes(&bench.home());
     let (mut daemon, mut sync) = (Vec::new(), Vec::new());
     let (mut id, mut floor_id) = (String::new(), String::new());
     for _ in 0..2 {
-        let (i, seconds) = stand.daemon().big(command);
+        let (i, seconds) = bench.daemon().run_to_end(command);
         (id, daemon) = (i, [daemon, vec![seconds]].concat());
-        let (i, seconds) = stand.sync().big(command);
+        let (i, seconds) = bench.sync().run_to_end(command);
         (floor_id, sync) = (i, [sync, vec![seconds]].concat());
     }
     let speed = |s: &[f64]| GIGABYTE as f64 / 1e6 / percentile(s, 0.0);
     let (h, f) = (speed(&daemon), speed(&sync));
-    row(
+    print_row(
         "1 GiB over pipes, cleaned and hashed",
         format!("{h:.0} MB/s"),
         format!("{f:.0} MB/s (floor-sync)"),
         format!("{:.2}×", h / f),
     );
-    row(
+    print_row(
         "daemon, peak memory after that",
-        format!("{:.1} MB", kib(stand.pid(), "status", "VmHWM:") as f64 / 1e3),
+        format!("{:.1} MB", proc_kib(bench.pid(), "status", "VmHWM:") as f64 / 1e3),
         String::new(),
         String::new(),
     );
-    let per_byte = (disk(&stand.home()) - disk_before) as f64 / (daemon.len() as u64 * GIGABYTE) as f64;
-    row("disk per output byte", format!("{per_byte:.4}"), "1".to_owned(), String::new());
+    let per_byte = (file_bytes(&bench.home()) - disk_before) as f64 / (daemon.len() as u64 * GIGABYTE) as f64;
+    print_row("disk per output byte", format!("{per_byte:.4}"), "1".to_owned(), String::new());
     let total = GIGABYTE / 8;
-    let (h, f) = (stand.daemon().ranges(&id, total, 64 * 1024), stand.sync().ranges(&floor_id, total, 64 * 1024));
+    let (h, f) = (
+        bench.daemon().time_range_reads(&id, total, 64 * 1024),
+        bench.sync().time_range_reads(&floor_id, total, 64 * 1024),
+    );
     let (h, f) = (percentile(&h, 0.5), percentile(&f, 0.5));
-    row(
+    print_row(
         "verified range read of 64 KiB, p50",
         format!("{h:.0} µs"),
         format!("{f:.0} µs (floor, unverified)"),
         format!("{:.2}×", h / f),
     );
-    let (h, f) = (stand.daemon().ranges(&id, total, 1 << 20), stand.sync().ranges(&floor_id, total, 1 << 20));
+    let (h, f) = (
+        bench.daemon().time_range_reads(&id, total, 1 << 20),
+        bench.sync().time_range_reads(&floor_id, total, 1 << 20),
+    );
     let speed = |v: &[f64]| total as f64 / v.iter().sum::<f64>();
-    row(
+    print_row(
         "verified range reads of 1 MiB",
         format!("{:.0} MB/s", speed(&h)),
         format!("{:.0} MB/s (floor, unverified)", speed(&f)),
@@ -257,53 +264,58 @@ fn big(stand: &mut BenchHome) {
     );
 }
 
-/// Bytes in regular files below a directory.
-fn disk(dir: &Path) -> u64 {
+/// The total size of the regular files below a directory.
+fn file_bytes(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     entries
         .flatten()
         .map(|e| match e.file_type() {
-            Ok(t) if t.is_dir() => disk(&e.path()),
+            Ok(t) if t.is_dir() => file_bytes(&e.path()),
             Ok(t) if t.is_file() => e.metadata().map_or(0, |m| m.len()),
             _ => 0,
         })
         .sum()
 }
 
-fn small(stand: &mut BenchHome) {
-    let daemon = stand.daemon();
-    let mut conn = daemon.conn();
+fn measure_small_tasks(bench: &mut BenchHome) {
+    let daemon = bench.daemon();
+    let mut conn = daemon.connect();
     let id = daemon.ask(&mut conn, "sleep 5");
     let (_, state) = conn.call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
     let state = String::from_utf8_lossy(&state).into_owned();
     let shim = state.split(r#""shim_pid":"#).nth(1).and_then(|s| s.split([',', '}']).next()?.parse().ok()).unwrap_or(0);
-    // Idle is what it is when nothing has happened for a while.
+    // Lets the shim become idle.
     std::thread::sleep(Duration::from_millis(200));
-    let private = kib(shim, "smaps_rollup", "Private_Clean:") + kib(shim, "smaps_rollup", "Private_Dirty:");
-    row("idle shim, private memory", format!("{:.2} MB", private as f64 / 1e3), String::new(), String::new());
-    daemon.ends(&id);
-    let (before, rss) = (disk(&stand.home()), kib(stand.pid(), "status", "VmRSS:"));
+    let private = proc_kib(shim, "smaps_rollup", "Private_Clean:") + proc_kib(shim, "smaps_rollup", "Private_Dirty:");
+    print_row("idle shim, private memory", format!("{:.2} MB", private as f64 / 1e3), String::new(), String::new());
+    daemon.wait_for_end(&id);
+    let (before, rss) = (file_bytes(&bench.home()), proc_kib(bench.pid(), "status", "VmRSS:"));
     let n = 2000;
     daemon.throughput(8, n);
-    let (after, rss_after) = (disk(&stand.home()), kib(stand.pid(), "status", "VmRSS:"));
-    row(
+    let (after, rss_after) = (file_bytes(&bench.home()), proc_kib(bench.pid(), "status", "VmRSS:"));
+    print_row(
         "disk per short task (bytes in files)",
         format!("{:.2} KB", (after - before) as f64 / n as f64 / 1e3),
         String::new(),
         String::new(),
     );
-    let kept = rss_after.saturating_sub(rss) as f64 / n as f64;
-    row("daemon memory kept per finished task", format!("{kept:.2} KB"), String::new(), String::new());
+    let kept_kb = rss_after.saturating_sub(rss) as f64 / n as f64;
+    print_row("daemon memory kept per finished task", format!("{kept_kb:.2} KB"), String::new(), String::new());
     let after_many = daemon.throughput(8, 400);
-    row("tasks/s, 8 clients, thousands later", format!("{after_many:.0}"), String::new(), String::new());
-    row("list page of 50, p50", format!("{:.0} µs", percentile(&daemon.lists(300), 0.5)), String::new(), String::new());
+    print_row("tasks/s, 8 clients, thousands later", format!("{after_many:.0}"), String::new(), String::new());
+    print_row(
+        "list page of 50, p50",
+        format!("{:.0} µs", percentile(&daemon.time_list_pages(300), 0.5)),
+        String::new(),
+        String::new(),
+    );
     let csn = build::output_dir().join("csn");
     let time = |program: &str, args: &[&str]| {
         let one = |_| {
             let began = now();
             let mut run = command(program);
             run.args(args)
-                .env("COUNTERSIGN_HOME", stand.home())
+                .env("COUNTERSIGN_HOME", bench.home())
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null());
@@ -316,7 +328,7 @@ fn small(stand: &mut BenchHome) {
         time(csn.to_str().unwrap_or_default(), &["run", "--profile", "full_auto", "true"]),
         time("bash", &["-c", "true"]),
     );
-    row(
+    print_row(
         "csn run true, p50",
         format!("{cli:.2} ms"),
         format!("{bash:.2} ms (bash -c true)"),
@@ -324,14 +336,14 @@ fn small(stand: &mut BenchHome) {
     );
 }
 
-fn restart(stand: &mut BenchHome) {
-    stand.daemon = None;
+fn measure_restart(bench: &mut BenchHome) {
+    bench.daemon = None;
     let mut seconds = Vec::new();
     for _ in 0..5 {
-        seconds.push(stand.start_house().expect("the house starts"));
-        stand.daemon = None;
+        seconds.push(bench.start_daemon().expect("the daemon starts"));
+        bench.daemon = None;
     }
-    row(
+    print_row(
         "restart to serving, some thousand finished",
         format!("{:.1} ms", percentile(&seconds, 0.5) * 1e3),
         String::new(),

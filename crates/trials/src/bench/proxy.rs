@@ -1,4 +1,4 @@
-//! A TCP door to a unix socket, for load clients that speak TCP only. Never part of the product.
+//! Forwards TCP connections to a unix socket, for load clients without unix sockets. Not part of the product.
 
 use std::{
     io::{Read, Write},
@@ -24,10 +24,10 @@ pub(crate) fn proxy(address: &str, socket: PathBuf) -> crate::Result<()> {
 }
 
 fn join(client: TcpStream, daemon: UnixStream) {
-    let (Ok(from_client), Ok(to_house)) = (client.try_clone(), daemon.try_clone()) else { return };
+    let (Ok(from_client), Ok(to_daemon)) = (client.try_clone(), daemon.try_clone()) else { return };
     thread::spawn(move || {
-        copy(from_client, &to_house);
-        let _ = to_house.shutdown(std::net::Shutdown::Write);
+        copy(from_client, &to_daemon);
+        let _ = to_daemon.shutdown(std::net::Shutdown::Write);
     });
     copy(daemon, &client);
     let _ = client.shutdown(std::net::Shutdown::Both);

@@ -1,6 +1,6 @@
-//! Terminals, searching and coming late, each beside what the kernel or a peer does without us.
+//! Measures terminals, search and late attachment, each against the kernel or another tool without Countersign.
 
-use super::{BenchHome, load, row};
+use super::{BenchHome, load, print_row};
 use crate::command;
 use load::{now, percentile};
 use rustix::{
@@ -16,11 +16,11 @@ use std::{
 };
 use tungstenite::{Message, WebSocket};
 
-const SEQ: &str = "seq 1 8000000";
-/// What SEQ writes, with a carriage return for every line.
+const SEQ_COMMAND: &str = "seq 1 8000000";
+/// The output of SEQ_COMMAND, with a carriage return for every line.
 const SEQ_BYTES: f64 = 62_888_896.0 + 8_000_000.0;
 
-/// A terminal without anybody's help: our end, and the end for a child.
+/// A plain terminal: this side, and the side for a child process.
 fn raw_pty() -> (File, OwnedFd) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags).expect("a terminal");
@@ -29,7 +29,7 @@ fn raw_pty() -> (File, OwnedFd) {
     (File::from(master), slave)
 }
 
-/// Seconds for a command on a raw terminal, drained into a file.
+/// Seconds for a command on a plain terminal whose output goes into a file.
 fn raw_run(text: &str, into: &mut File) -> f64 {
     let began = now();
     let (mut master, slave) = raw_pty();
@@ -39,7 +39,7 @@ fn raw_run(text: &str, into: &mut File) -> f64 {
     let mut child = bash.spawn().expect("bash");
     drop((slave, bash));
     let mut buf = vec![0; 64 * 1024];
-    // The end of a terminal is an error, not an end of file.
+    // Reading a closed terminal is an error, not an end of file.
     while let Ok(n @ 1..) = master.read(&mut buf) {
         into.write_all(&buf[..n]).expect("the disk takes it");
     }
@@ -47,8 +47,8 @@ fn raw_run(text: &str, into: &mut File) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-fn ask_pty(stand: &BenchHome, text: &str, more: &str) -> String {
-    let mut conn = stand.daemon().conn();
+fn ask_pty(bench: &BenchHome, text: &str, more: &str) -> String {
+    let mut conn = bench.daemon().connect();
     let body = format!(
         r#"{{"tool":"shell","args":{{"command":"{text}","cwd":"/tmp"}},"profile":"full_auto","execution_mode":"pty"{more}}}"#
     );
@@ -58,19 +58,19 @@ fn ask_pty(stand: &BenchHome, text: &str, more: &str) -> String {
     answer.split(r#""task_id":""#).nth(1).and_then(|r| r.split('"').next()).expect("its id").to_owned()
 }
 
-pub(super) fn terminals(stand: &mut BenchHome) {
-    let scratch = stand.dir.join("raw");
+pub(super) fn measure_terminals(bench: &mut BenchHome) {
+    let scratch = bench.dir.join("raw");
     let (mut daemon, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let began = now();
-        let id = ask_pty(stand, SEQ, "");
-        stand.daemon().ends(&id);
+        let id = ask_pty(bench, SEQ_COMMAND, "");
+        bench.daemon().wait_for_end(&id);
         daemon.push(began.elapsed().as_secs_f64());
-        raw.push(raw_run(SEQ, &mut File::create(&scratch).expect("a file")));
+        raw.push(raw_run(SEQ_COMMAND, &mut File::create(&scratch).expect("a file")));
     }
     let speed = |s: &[f64]| SEQ_BYTES / 1e6 / percentile(s, 0.5);
     let (h, r) = (speed(&daemon), speed(&raw));
-    row(
+    print_row(
         "terminal, 71 MB of seq, cleaned, hashed, drawn",
         format!("{h:.1} MB/s"),
         format!("{r:.1} MB/s (raw terminal into a file)"),
@@ -80,54 +80,54 @@ pub(super) fn terminals(stand: &mut BenchHome) {
     for _ in 0..6 {
         for _ in 0..30 {
             let began = now();
-            let id = ask_pty(stand, "true", "");
-            stand.daemon().ends(&id);
+            let id = ask_pty(bench, "true", "");
+            bench.daemon().wait_for_end(&id);
             daemon.push(began.elapsed().as_secs_f64() * 1e6);
-            seen.push(duration(stand, &id));
+            seen.push(task_micros(bench, &id));
         }
         for _ in 0..30 {
             raw.push(raw_run("true", &mut File::create(&scratch).expect("a file")) * 1e6);
         }
     }
     let (s, h, r) = (percentile(&seen, 0.5), percentile(&daemon, 0.5), percentile(&raw, 0.5));
-    row(
+    print_row(
         "terminal: order → exit seen by the shim, p50",
         format!("{:.2} ms", s / 1e3),
         format!("{:.2} ms (bash -c true on a raw terminal)", r / 1e3),
         format!("{:.2}×", s / r),
     );
-    row(
+    print_row(
         "terminal: ask → exit visible, p50",
         format!("{:.2} ms", h / 1e3),
         format!("{:.2} ms (bash -c true on a raw terminal)", r / 1e3),
         format!("{:.2}×", h / r),
     );
-    echo(stand);
+    measure_echo(bench);
     let _ = std::fs::remove_file(scratch);
 }
 
-/// From the beginning of a task's journal to the exit in it, in microseconds.
-fn duration(stand: &BenchHome, id: &str) -> f64 {
-    let (_, state) = stand.daemon().conn().call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
+/// Microseconds from the start of a task's journal to the exit in it.
+fn task_micros(bench: &BenchHome, id: &str) -> f64 {
+    let (_, state) = bench.daemon().connect().call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
     let state = String::from_utf8_lossy(&state).into_owned();
     state.split(r#""duration_us":"#).nth(1).and_then(|s| s.split([',', '}']).next()?.parse().ok()).unwrap_or(f64::NAN)
 }
 
-fn attach(stand: &BenchHome, id: &str) -> WebSocket<UnixStream> {
-    let stream = UnixStream::connect(stand.daemon().socket).expect("the house listens");
+fn attach(bench: &BenchHome, id: &str) -> WebSocket<UnixStream> {
+    let stream = UnixStream::connect(bench.daemon().socket).expect("the daemon listens");
     let address = format!("ws://bench/tasks/{id}/attach");
     tungstenite::client(address, stream).expect("a WebSocket").0
 }
 
-/// A key and its echo: on a raw terminal, and through the house and back.
-fn echo(stand: &BenchHome) {
+/// Measures a key and its echo: on a plain terminal, and through the daemon and back.
+fn measure_echo(bench: &BenchHome) {
     let (mut raw, mut daemon) = (Vec::new(), Vec::new());
     let (mut master, slave) = raw_pty();
-    let id = ask_pty(stand, "cat >/dev/null", "");
-    let mut viewer = attach(stand, &id);
+    let id = ask_pty(bench, "cat >/dev/null", "");
+    let mut viewer = attach(bench, &id);
     let mut byte = [0; 64];
     for _ in 0..300 {
-        // Nobody types faster than this; the echo of one key must not meet the next.
+        // Slower than anyone types, so that the echo of one key does not mix with the next.
         std::thread::sleep(Duration::from_millis(3));
         let began = now();
         master.write_all(b"x").expect("the terminal takes a key");
@@ -135,9 +135,9 @@ fn echo(stand: &BenchHome) {
         raw.push(began.elapsed().as_secs_f64() * 1e6);
         std::thread::sleep(Duration::from_millis(3));
         let began = now();
-        viewer.send(Message::binary(b"x".to_vec())).expect("the house takes a key");
+        viewer.send(Message::binary(b"x".to_vec())).expect("the daemon takes a key");
         loop {
-            match viewer.read().expect("the house answers") {
+            match viewer.read().expect("the daemon answers") {
                 Message::Binary(bytes) if bytes.as_ref() == b"x" => break,
                 _ => {}
             }
@@ -145,10 +145,10 @@ fn echo(stand: &BenchHome) {
         daemon.push(began.elapsed().as_secs_f64() * 1e6);
     }
     drop((slave, viewer));
-    let mut conn = stand.daemon().conn();
+    let mut conn = bench.daemon().connect();
     let _ = conn.call("POST", &format!("/tasks/{id}/cancel"), "", "{}");
     let (h, r) = (percentile(&daemon, 0.5), percentile(&raw, 0.5));
-    row(
+    print_row(
         "key → echo through attach, p50 (p99)",
         format!("{:.2} ms ({:.2})", h / 1e3, percentile(&daemon, 0.99) / 1e3),
         format!("{:.2} ms (raw terminal)", r / 1e3),
@@ -156,14 +156,14 @@ fn echo(stand: &BenchHome) {
     );
 }
 
-/// A gigabyte of text in which a word stands now and then.
+/// A gigabyte of text that contains the search word once.
 const GIGABYTE_OF_TEXT: &str =
     "yes 'a line of ordinary text, as programs write them: 0123456789' | head -c 1073741000; echo needle";
 
-pub(super) fn searching(stand: &mut BenchHome) {
-    let (id, _) = stand.daemon().big(GIGABYTE_OF_TEXT);
-    let file = find(&stand.home().join("tasks"), &id).map(|dir| dir.join("stdout.log")).expect("its output");
-    let mut conn = stand.daemon().conn();
+pub(super) fn measure_search(bench: &mut BenchHome) {
+    let (id, _) = bench.daemon().run_to_end(GIGABYTE_OF_TEXT);
+    let file = find(&bench.home().join("tasks"), &id).map(|dir| dir.join("stdout.log")).expect("its output");
+    let mut conn = bench.daemon().connect();
     let (mut daemon, mut rg) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let began = now();
@@ -181,7 +181,7 @@ pub(super) fn searching(stand: &mut BenchHome) {
     }
     let speed = |s: &[f64]| if s.is_empty() { f64::NAN } else { GIGABYTE / 1e9 / percentile(s, 0.5) };
     let (h, r) = (speed(&daemon), speed(&rg));
-    row(
+    print_row(
         "search of 1 GiB, every chunk checked",
         format!("{h:.2} GB/s"),
         format!("{r:.2} GB/s (rg -c, one thread)"),
@@ -196,27 +196,27 @@ fn find(dir: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
     shards.flatten().map(|shard| shard.path().join(name)).find(|path| path.exists())
 }
 
-/// The first screen of a terminal that has written a gigabyte, for somebody who comes late.
-pub(super) fn late(stand: &mut BenchHome) {
+/// Measures the first screen for a viewer that attaches after a gigabyte of output.
+pub(super) fn measure_late_attach(bench: &mut BenchHome) {
     let id = ask_pty(
-        stand,
+        bench,
         "stty -opost; head -c 1073741824 /dev/zero | tr '\\\\\\\\0' 'x' | fold -w 79; echo; echo done; cat",
         "",
     );
-    stand.daemon().conn().events(&format!("/tasks/{id}/events"), "done").expect("the stream goes on");
+    bench.daemon().connect().read_events(&format!("/tasks/{id}/events"), "done").expect("the stream goes on");
     let one = |_| {
         let began = now();
-        let mut viewer = attach(stand, &id);
-        while !matches!(viewer.read().expect("the house answers"), Message::Binary(_)) {}
+        let mut viewer = attach(bench, &id);
+        while !matches!(viewer.read().expect("the daemon answers"), Message::Binary(_)) {}
         began.elapsed().as_secs_f64() * 1e3
     };
     let times: Vec<f64> = (0..20).map(one).collect();
-    row(
+    print_row(
         "late attach after 1 GiB on a terminal, p50 (worst)",
         format!("{:.1} ms ({:.1})", percentile(&times, 0.5), percentile(&times, 1.0)),
         "50 ms".to_owned(),
         String::new(),
     );
-    let _ = stand.daemon().conn().call("POST", &format!("/tasks/{id}/cancel"), "", "{}");
-    stand.daemon().ends(&id);
+    let _ = bench.daemon().connect().call("POST", &format!("/tasks/{id}/cancel"), "", "{}");
+    bench.daemon().wait_for_end(&id);
 }

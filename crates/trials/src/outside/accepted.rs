@@ -1,4 +1,5 @@
-//! Real tools under grants, in the sandbox that their risks give them: they run, or they fail with the words that lead on.
+//! Runs real tools under grants, in the sandbox that their risks give them: they work, or they fail with a hint that
+//! helps.
 
 use super::{CheckStage, SYSTEM_PATH, install_missing};
 use crate::Result;
@@ -43,7 +44,7 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is granted, with the risks that it accepts beyond those of its verb.
+/// The grants, with the risks that each accepts beyond those of its verb.
 const GRANTS: &[(&str, &str)] = &[
     ("git commit", ""),
     ("git commit", "write,workspace_code,credential"),
@@ -59,7 +60,7 @@ const GRANTS: &[(&str, &str)] = &[
 ];
 
 /// Each must work and print this.
-const WORK: &[(&str, &str)] = &[
+const WORKING_COMMANDS: &[(&str, &str)] = &[
     ("git commit -q --allow-empty -m one && git log --oneline", "one"),
     ("git commit -q -S --allow-empty -m signed && git log --oneline -1", "signed"),
     ("git push -q && git status -sb", "main...origin/main"),
@@ -74,8 +75,8 @@ const WORK: &[(&str, &str)] = &[
     ("psql -h 127.0.0.1 -p 54399 -d postgres -Atc 'select 40 + 2'", "42"),
 ];
 
-/// Each must fail, and say what to ask for.
-const HINTS: &[(&str, &str)] = &[("make push", "--network open"), ("make fetch", "--network open")];
+/// Each must fail, and print this hint.
+const REFUSED_COMMANDS: &[(&str, &str)] = &[("make push", "--network open"), ("make fetch", "--network open")];
 
 pub(super) fn accepted(stage: &CheckStage) -> Result<()> {
     install_missing(NEEDED)?;
@@ -96,13 +97,13 @@ pub(super) fn accepted(stage: &CheckStage) -> Result<()> {
         let mut csn = stage.command(&stage.csn, "project");
         let output = csn.env("PATH", &path).args(["run", "--unattended", text]).output();
         let output = output.map_err(|e| format!("csn: {e}"))?;
-        let said = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
-        Ok((output, said))
+        let printed = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
+        Ok((output, printed))
     };
-    for (text, expected) in WORK {
-        let (output, said) = run(text)?;
-        if !output.status.success() || !said.contains(expected) {
-            return Err(format!("{text}: {}: {said}", output.status));
+    for (text, expected) in WORKING_COMMANDS {
+        let (output, printed) = run(text)?;
+        if !output.status.success() || !printed.contains(expected) {
+            return Err(format!("{text}: {}: {printed}", output.status));
         }
     }
     let signed = stage.command("git", "project").args(["log", "--format=%G? %s", "-4"]).output();
@@ -111,54 +112,57 @@ pub(super) fn accepted(stage: &CheckStage) -> Result<()> {
     {
         return Err(format!("nothing is signed: {}", String::from_utf8_lossy(&signed.stdout)));
     }
-    for (text, hint) in HINTS {
-        let (output, said) = run(text)?;
-        if output.status.success() || !said.contains(hint) {
-            return Err(format!("{text}: {}: no word of `{hint}`: {said}", output.status));
+    for (text, hint) in REFUSED_COMMANDS {
+        let (output, printed) = run(text)?;
+        if output.status.success() || !printed.contains(hint) {
+            return Err(format!("{text}: {}: the hint `{hint}` is missing: {printed}", output.status));
         }
     }
-    // Signing by configuration is not in the command: it fails with a hint, and a grant that runs open helps.
+    // A command does not show that the configuration signs: it fails with a hint, and a grant without a sandbox
+    // helps.
     let mut git = stage.command("git", "project");
     git.args(["config", "commit.gpgsign", "true"]).status().map_err(|e| format!("git: {e}"))?;
-    let (output, said) = run("git commit -q --allow-empty -m by-configuration")?;
-    if output.status.success() || !said.contains("--confinement shield") {
-        return Err(format!("signing by configuration: {}: {said}", output.status));
+    let (output, printed) = run("git commit -q --allow-empty -m by-configuration")?;
+    if output.status.success() || !printed.contains("--confinement shield") {
+        return Err(format!("signing by configuration: {}: {printed}", output.status));
     }
     let project = stage.dir.join("project").display().to_string();
     stage.csn(&["grants", "revoke", &format!("git commit in {project}")])?;
     stage.csn(&["grants", "add", "--verb", "git commit", "--in", &project, "--confinement", "shield"])?;
-    let (output, said) = run("git commit -q --allow-empty -m by-configuration")?;
+    let (output, printed) = run("git commit -q --allow-empty -m by-configuration")?;
     drop(server);
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("signing by configuration, granted open: {}: {said}", output.status)),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("signing by configuration, granted without a sandbox: {}: {printed}", output.status))
     }
 }
 
-/// An SSH server and a database of the stage's own, on loopback.
+/// An SSH server and a database on loopback, for this check only.
 struct Servers<'s>(&'s CheckStage);
 
 impl<'s> Servers<'s> {
     fn start(stage: &'s CheckStage) -> Result<Self> {
         let home = stage.dir.join("user");
         fs::create_dir_all(home.join(".ssh")).map_err(|e| e.to_string())?;
-        let script = SERVERS.replace("@STAGE@", &stage.dir.display().to_string());
+        let script = START_SERVERS.replace("@STAGE@", &stage.dir.display().to_string());
         let output = stage.command("bash", ".").args(["-c", &script]).output().map_err(|e| format!("bash: {e}"))?;
-        match output.status.success() {
-            true => Ok(Self(stage)),
-            false => Err(format!("no servers: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        if output.status.success() {
+            Ok(Self(stage))
+        } else {
+            Err(format!("the servers do not start: {}", String::from_utf8_lossy(&output.stderr).trim()))
         }
     }
 }
 
 impl Drop for Servers<'_> {
     fn drop(&mut self) {
-        let script = STOP.replace("@STAGE@", &self.0.dir.display().to_string());
+        let script = STOP_SERVERS.replace("@STAGE@", &self.0.dir.display().to_string());
         let _ = self.0.command("bash", ".").args(["-c", &script]).output();
     }
 }
 
-const SERVERS: &str = r#"set -e
+const START_SERVERS: &str = r#"set -e
 cd @STAGE@
 chmod 700 user/.ssh
 ssh-keygen -q -t ed25519 -N '' -f user/.ssh/id_ed25519
@@ -200,7 +204,7 @@ setpriv --reuid=nobody --clear-groups "$initdb/initdb" -D pg -A trust -U "$(id -
 setpriv --reuid=nobody --clear-groups "$initdb/pg_ctl" -D pg -o '-p 54399 -k ""' -l pg/log -w start > /dev/null
 "#;
 
-const STOP: &str = r"cd @STAGE@
+const STOP_SERVERS: &str = r"cd @STAGE@
 kill $(cat sshd.pid)
 setpriv --reuid=nobody --clear-groups $(ls -d /usr/lib/postgresql/*/bin | tail -1)/pg_ctl -D pg -m fast stop
 gpgconf --kill all

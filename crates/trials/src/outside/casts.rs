@@ -1,10 +1,10 @@
-//! Recordings, played and read by those who made the format: asciinema, and the parser of its player.
+//! Plays and reads recordings with the reference tools of the format: asciinema, and the parser of its player.
 
-use super::{CheckStage, is_installed, tmux::text_of};
+use super::{CheckStage, is_installed, tmux::stdout_text};
 use crate::Result;
 use std::{fs, path::Path, process::Command};
 
-/// Colours, wide characters, one that is cut in two on its way, and another size in the middle.
+/// Prints colours, wide characters, one character in two pieces, and a resize in the middle.
 const SESSION: &str = r#"
 import os, shutil, sys, termios, time, tty
 
@@ -28,7 +28,7 @@ os.write(1, b"done\r\n")
 sys.exit(3)
 "#;
 
-/// The documented rules of both versions. Prints what was output, byte for byte.
+/// Checks the documented rules of both versions, and prints the output byte for byte.
 const RULES: &str = r#"
 import json, sys
 version, path = int(sys.argv[1]), sys.argv[2]
@@ -50,8 +50,8 @@ if version == 3:
 sys.stdout.buffer.write("".join(data for _, code, data in events if code == "o").encode())
 "#;
 
-/// The player's own parsers, which its package does not export: a copy of the file that holds them does.
-/// Its version is fixed because of that.
+/// The player does not export its parsers; a copy of the file that contains them does. The version is pinned because
+/// of that.
 const PLAYER: &str = "asciinema-player@3.17.0";
 const PARSE: &str = r#"
 import fs from "node:fs";
@@ -70,42 +70,46 @@ for (const [time, code, data] of recording.events) {
 "#;
 
 pub(super) fn casts(stage: &CheckStage) -> Result<()> {
-    let (task, shown) = record(stage)?;
-    let recorded = recording(&stage.dir.join("home/tasks"))?.ok_or("there is no pty.log")?;
-    expect("csn logs", &recorded, &bytes(stage.command(&stage.csn, ".").args(["logs", &task]))?)?;
-    expect("csn replay", &recorded, &bytes(stage.command(&stage.csn, ".").args(["replay", &task, "--instant"]))?)?;
+    let (task, shown) = record_session(stage)?;
+    let recorded = find_recording(&stage.dir.join("home/tasks"))?.ok_or("there is no pty.log")?;
+    expect_equal("csn logs", &recorded, &stdout_bytes(stage.command(&stage.csn, ".").args(["logs", &task]))?)?;
+    expect_equal(
+        "csn replay",
+        &recorded,
+        &stdout_bytes(stage.command(&stage.csn, ".").args(["replay", &task, "--instant"]))?,
+    )?;
     for version in ["2", "3"] {
         let file = format!("v{version}.cast");
         stage.csn(&["replay", &task, "--cast", &format!("v{version}"), &file])?;
         let mut rules = stage.command("python3", ".");
-        expect(&file, &recorded, &bytes(rules.args(["-c", RULES, version, &file]))?)?;
+        expect_equal(&file, &recorded, &stdout_bytes(rules.args(["-c", RULES, version, &file]))?)?;
     }
-    asciinema(stage, &recorded, &shown)?;
-    player(stage, &recorded)
+    check_asciinema(stage, &recorded, &shown)?;
+    check_player(stage, &recorded)
 }
 
-/// A short session; its task, and what was on the screen in the end.
-fn record(stage: &CheckStage) -> Result<(String, String)> {
-    let twins = stage.twins("python3 session.py", &[("session.py", SESSION)])?;
-    twins.same("the first key:")?;
-    twins.resize(100, 30)?;
-    twins.same("the first key:")?;
-    twins.keys(&["x"])?;
-    twins.same("100x30")?;
-    twins.keys(&["y"])?;
-    twins.same("[ended 3]")?;
+/// Records a short session; returns its task and the final screen.
+fn record_session(stage: &CheckStage) -> Result<(String, String)> {
+    let pair = stage.start_pair("python3 session.py", &[("session.py", SESSION)])?;
+    pair.expect_same("the first key:")?;
+    pair.resize(100, 30)?;
+    pair.expect_same("the first key:")?;
+    pair.press_keys(&["x"])?;
+    pair.expect_same("100x30")?;
+    pair.press_keys(&["y"])?;
+    pair.expect_same("[ended 3]")?;
     let listed = stage.csn(&["ps", "-a"])?;
     let task = listed.split_whitespace().find(|word| word.starts_with("tk_")).ok_or("no task is listed")?;
-    let shown = twins.through.screen()?.coloured;
+    let shown = pair.through.screen()?.coloured;
     Ok((task.to_owned(), shown.replace("[ended 3]", "")))
 }
 
-/// The bytes that the house has of the only task.
-fn recording(dir: &Path) -> Result<Option<Vec<u8>>> {
+/// The recorded bytes of the only task.
+fn find_recording(dir: &Path) -> Result<Option<Vec<u8>>> {
     for entry in fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))? {
         let path = entry.map_err(|e| e.to_string())?.path();
         if path.is_dir() {
-            if let Some(found) = recording(&path)? {
+            if let Some(found) = find_recording(&path)? {
                 return Ok(Some(found));
             }
         } else if path.file_name().is_some_and(|name| name == "pty.log") {
@@ -115,13 +119,13 @@ fn recording(dir: &Path) -> Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-fn bytes(command: &mut Command) -> Result<Vec<u8>> {
+fn stdout_bytes(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
-    text_of(&format!("{command:?}"), &output)?;
+    stdout_text(&format!("{command:?}"), &output)?;
     Ok(output.stdout)
 }
 
-fn expect(what: &str, recorded: &[u8], got: &[u8]) -> Result<()> {
+fn expect_equal(what: &str, recorded: &[u8], got: &[u8]) -> Result<()> {
     if recorded == got {
         return Ok(());
     }
@@ -129,34 +133,37 @@ fn expect(what: &str, recorded: &[u8], got: &[u8]) -> Result<()> {
     Err(format!("{what} differs from the recording:\n  {:?}\n  {:?}", shown(got), shown(recorded)))
 }
 
-/// Debian's asciinema knows version 2. It wants a terminal, also where its output goes elsewhere.
-fn asciinema(stage: &CheckStage, recorded: &[u8], shown: &str) -> Result<()> {
-    let cat = stage.tmux.pane("cat", &stage.dir, &["bash", "-c", "asciinema cat v2.cast > cat.out"])?;
-    cat.see("[ended 0]")?;
+/// Debian's asciinema supports version 2. It needs a terminal even if its output is redirected.
+fn check_asciinema(stage: &CheckStage, recorded: &[u8], shown: &str) -> Result<()> {
+    let cat = stage.tmux.open_pane("cat", &stage.dir, &["bash", "-c", "asciinema cat v2.cast > cat.out"])?;
+    cat.wait_for("[ended 0]")?;
     let printed = fs::read(stage.dir.join("cat.out")).map_err(|e| format!("cat.out: {e}"))?;
-    expect("asciinema cat", recorded, &printed)?;
-    let play = stage.tmux.pane("play", &stage.dir, &["bash", "-c", "asciinema play -s 1000 -i 0.01 v2.cast"])?;
-    play.see("[ended 0]")?;
+    expect_equal("asciinema cat", recorded, &printed)?;
+    let play = stage.tmux.open_pane("play", &stage.dir, &["bash", "-c", "asciinema play -s 1000 -i 0.01 v2.cast"])?;
+    play.wait_for("[ended 0]")?;
     let played = play.screen()?.coloured.replace("[ended 0]", "");
-    match played.trim_end() == shown.trim_end() {
-        true => Ok(()),
-        false => Err(format!("asciinema played\n{played}\nand this was recorded:\n{shown}")),
+    if played.trim_end() == shown.trim_end() {
+        Ok(())
+    } else {
+        Err(format!("asciinema played\n{played}\nand this was recorded:\n{shown}"))
     }
 }
 
-/// Version 3, as the player reads it that is on the pages of those who use it.
-fn player(stage: &CheckStage, recorded: &[u8]) -> Result<()> {
+/// Version 3, as the web player reads it.
+fn check_player(stage: &CheckStage, recorded: &[u8]) -> Result<()> {
     let dir = stage.directory("player", &[("parse.mjs", PARSE)])?;
     if !is_installed("node") || !is_installed("npm") {
-        println!("casts: there is no npm: version 3 was read by its documented rules alone, not by the player");
+        println!("casts: npm is not installed: version 3 was checked by its documented rules only, not by the player");
         return Ok(());
     }
-    // With the caller's environment: where packages come from is theirs to say.
-    bytes(crate::command("npm").args(["install", "--silent", "--no-audit", "--no-fund", PLAYER]).current_dir(&dir))?;
+    // Uses the caller's environment, which may configure a package registry.
+    stdout_bytes(
+        crate::command("npm").args(["install", "--silent", "--no-audit", "--no-fund", PLAYER]).current_dir(&dir),
+    )?;
     for version in ["v2", "v3"] {
         let file = format!("../{version}.cast");
-        let parsed = bytes(stage.command("node", "player").args(["parse.mjs", &file]))?;
-        expect(&format!("asciinema-player's {version}"), recorded, &parsed)?;
+        let parsed = stdout_bytes(stage.command("node", "player").args(["parse.mjs", &file]))?;
+        expect_equal(&format!("asciinema-player's {version}"), recorded, &parsed)?;
     }
     Ok(())
 }

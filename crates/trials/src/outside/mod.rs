@@ -1,8 +1,8 @@
-//! `outside`: proofs with other people's tools. The same program runs twice in panes of tmux, once by itself and once
-//! through `csn run --pty`; the same keys go to both, and both must show the same.
+//! `outside`: checks with third-party tools. The same program runs twice in panes of tmux, once directly and once
+//! through `csn run --pty`; both get the same keys and must show the same.
 //!
-//! `cargo xtask outside NAME` runs one check alone. `CSN_BIN=DIR` takes the programs from there, instead of building
-//! them. Programs that are missing are installed with apt.
+//! `cargo xtask outside NAME` runs one check alone. `CSN_BIN=DIR` uses the programs in DIR instead of building them.
+//! Missing programs are installed with apt.
 
 mod accepted;
 mod casts;
@@ -25,14 +25,14 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use tmux::{Pane, Tmux, Twins, text_of};
+use tmux::{Pane, PanePair, Tmux, stdout_text};
 
-/// Long enough for a busy machine; nothing here takes a second by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// What a task that nobody asks about is started with.
-const RUN: &[&str] = &["run", "--pty", "--profile", "full_auto", "--quiet"];
+/// Allows for a busy machine; nothing here normally takes a second.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
+/// Arguments for a task that needs no approval.
+const RUN_ARGS: &[&str] = &["run", "--pty", "--profile", "full_auto", "--quiet"];
 
-/// Programs and the packages of Debian that hold them.
+/// Programs and the Debian packages that contain them.
 const NEEDED: &[(&str, &str)] = &[
     ("tmux", "tmux"),
     ("vim", "vim"),
@@ -76,12 +76,12 @@ const CHECKS: &[(&str, Check)] = &[
     ("systemd", systemd::systemd),
 ];
 
-/// All checks, or the one of this name.
+/// Runs all checks, or the one of this name.
 pub(crate) fn outside(only: Option<&str>) -> Result<()> {
     let chosen: Vec<_> = CHECKS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
     if chosen.is_empty() {
         let names: Vec<_> = CHECKS.iter().map(|(name, _)| *name).collect();
-        return Err(format!("no check of that name; there are {}", names.join(", ")));
+        return Err(format!("there is no check of that name; the checks are {}", names.join(", ")));
     }
     install_missing(NEEDED)?;
     let programs = match std::env::var_os("CSN_BIN") {
@@ -93,7 +93,7 @@ pub(crate) fn outside(only: Option<&str>) -> Result<()> {
     };
     let mut failed = Vec::new();
     for (name, check) in &chosen {
-        match CheckStage::set(name, &programs).and_then(|stage| check(&stage).and_then(|()| stage.clear())) {
+        match CheckStage::create(name, &programs).and_then(|stage| check(&stage).and_then(|()| stage.stop_daemon())) {
             Ok(()) => println!("ok {name}"),
             Err(why) => {
                 println!("FAIL {name}: {why}");
@@ -105,28 +105,31 @@ pub(crate) fn outside(only: Option<&str>) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
-/// Time that is left for something to happen.
+/// A time limit for polling.
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    #[expect(clippy::disallowed_methods, reason = "what others show has no bell: it is looked at until it is there")]
-    pub(crate) fn begin() -> Self {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "third-party programs send no notification, so their screens are polled"
+    )]
+    pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Lets a moment pass; whether there is another.
-    pub(crate) fn left(&self) -> bool {
-        self.left_of(PATIENCE)
+    /// Sleeps for one polling interval; returns whether time is left.
+    pub(crate) fn wait(&self) -> bool {
+        self.wait_within(CHECK_TIMEOUT)
     }
 
-    /// The same for what may take longer.
-    pub(crate) fn left_of(&self, all: Duration) -> bool {
+    /// As `wait`, with another limit.
+    pub(crate) fn wait_within(&self, all: Duration) -> bool {
         std::thread::sleep(Duration::from_millis(25));
         self.0.elapsed() < all
     }
 }
 
-/// A house and a tmux server for one check, in a directory of their own.
+/// A home and a tmux server for one check, in a directory of their own.
 struct CheckStage {
     dir: PathBuf,
     csn: String,
@@ -135,7 +138,7 @@ struct CheckStage {
 }
 
 impl CheckStage {
-    fn set(name: &str, programs: &Path) -> Result<Self> {
+    fn create(name: &str, programs: &Path) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("csn-outside-{}-{name}", std::process::id()));
         for part in ["config", "user"] {
             fs::create_dir_all(dir.join(part)).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -146,7 +149,7 @@ impl CheckStage {
             ("HOME", at("user")),
             ("COUNTERSIGN_HOME", at("home")),
             ("XDG_CONFIG_HOME", at("config")),
-            // Where its socket is: tmux leaves it behind.
+            // tmux leaves its socket in this directory.
             ("TMUX_TMPDIR", dir.display().to_string()),
             ("LANG", "C.UTF-8".to_owned()),
             ("SHELL", "/bin/bash".to_owned()),
@@ -156,7 +159,7 @@ impl CheckStage {
         Ok(Self { tmux: Tmux::new(environment.clone()), dir, csn, environment })
     }
 
-    /// A program in the environment of the panes, in a directory of the stage.
+    /// A program in the environment of the panes, in a directory of the check.
     fn command(&self, program: &str, directory: &str) -> Command {
         let mut command = command(program);
         command.env_clear().envs(self.environment.iter().map(|(k, v)| (k, v)));
@@ -166,72 +169,72 @@ impl CheckStage {
 
     fn csn(&self, args: &[&str]) -> Result<String> {
         let output = self.command(&self.csn, ".").args(args).output().map_err(|e| format!("{}: {e}", self.csn))?;
-        text_of(&format!("csn {}", args.join(" ")), &output)
+        stdout_text(&format!("csn {}", args.join(" ")), &output)
     }
 
-    /// A directory with these files in it.
+    /// Creates a directory with these files.
     fn directory(&self, name: &str, files: &[(&str, &str)]) -> Result<PathBuf> {
         let dir = self.dir.join(name);
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         for (file, content) in files {
             let path = dir.join(file);
-            let made =
+            let result =
                 fs::write(&path, content).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
-            made.map_err(|e| format!("{}: {e}", path.display()))?;
+            result.map_err(|e| format!("{}: {e}", path.display()))?;
         }
         Ok(dir)
     }
 
-    /// Shell text twice, each in a directory of its own with the same files, so that names are the same too.
-    fn twins(&self, program: &str, files: &[(&str, &str)]) -> Result<Twins<'_>> {
+    /// Starts shell text twice, each in its own directory with the same files.
+    fn start_pair(&self, program: &str, files: &[(&str, &str)]) -> Result<PanePair<'_>> {
         let (here, there) = (self.directory("direct", files)?, self.directory("through", files)?);
-        let direct = self.tmux.pane("direct", &here, &["bash", "-c", program])?;
-        let through = self.tmux.pane("through", &there, &[&[self.csn.as_str()], RUN, &[program]].concat())?;
-        Ok(Twins { direct, through })
+        let direct = self.tmux.open_pane("direct", &here, &["bash", "-c", program])?;
+        let through = self.tmux.open_pane("through", &there, &[&[self.csn.as_str()], RUN_ARGS, &[program]].concat())?;
+        Ok(PanePair { direct, through })
     }
 
-    /// Starts shell text in the background, below `through`; its task.
-    fn background(&self, program: &str) -> Result<String> {
-        let output = self.command(&self.csn, "through").args(RUN).args(["--background", program]).output();
+    /// Starts shell text in the background, below `through`; returns its task.
+    fn start_background(&self, program: &str) -> Result<String> {
+        let output = self.command(&self.csn, "through").args(RUN_ARGS).args(["--background", program]).output();
         let output = output.map_err(|e| format!("{}: {e}", self.csn))?;
-        Ok(text_of("csn run --background", &output)?.trim().to_owned())
+        Ok(stdout_text("csn run --background", &output)?.trim().to_owned())
     }
 
     fn attach(&self, name: &str, task: &str) -> Result<Pane<'_>> {
-        self.tmux.pane(name, &self.dir, &[&self.csn, "attach", task])
+        self.tmux.open_pane(name, &self.dir, &[&self.csn, "attach", task])
     }
 
-    /// What `csn show --screen` prints, once it holds this text.
-    fn shows(&self, task: &str, expected: &str) -> Result<String> {
-        let patience = Deadline::begin();
+    /// Waits until `csn show --screen` prints this text; returns the screen.
+    fn wait_for_screen(&self, task: &str, expected: &str) -> Result<String> {
+        let deadline = Deadline::start();
         loop {
             let screen = self.csn(&["show", task, "--screen"])?;
             if screen.contains(expected) {
                 return Ok(screen);
             }
-            if !patience.left() {
-                return Err(format!("the task does not show {expected:?}:\n{screen}"));
+            if !deadline.wait() {
+                return Err(format!("the task does not show {expected:?} in time:\n{screen}"));
             }
         }
     }
 
-    /// What both programs wrote into this file.
-    fn same_file(&self, name: &str, expected: &str) -> Result<()> {
+    /// Expects this content in the file of both programs.
+    fn expect_same_file(&self, name: &str, expected: &str) -> Result<()> {
         for side in ["direct", "through"] {
             let path = self.dir.join(side).join(name);
             let bytes = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             if bytes != expected.as_bytes() {
-                return Err(format!("{side}/{name} holds {:?}", String::from_utf8_lossy(&bytes)));
+                return Err(format!("{side}/{name} contains {:?}", String::from_utf8_lossy(&bytes)));
             }
         }
         Ok(())
     }
 
-    /// Looks for a secret in every file of the home, as it is and in the forms that bytes are put into text with.
-    fn nowhere(&self, secret: &str) -> Result<()> {
+    /// Expects that no file of the home contains a secret, neither literally nor in a common encoding.
+    fn expect_secret_absent(&self, secret: &str) -> Result<()> {
         let mut grep = self.command("grep", ".");
         grep.args(["-r", "--text", "--fixed-strings", "--files-with-matches"]);
-        grep.args(forms(secret).iter().map(|form| format!("--regexp={form}")));
+        grep.args(secret_forms(secret).iter().map(|form| format!("--regexp={form}")));
         let output = grep.arg("home").output().map_err(|e| format!("grep: {e}"))?;
         match output.status.code() {
             Some(0) => Err(format!("a secret is on the disk: {}", String::from_utf8_lossy(&output.stdout).trim())),
@@ -240,37 +243,38 @@ impl CheckStage {
         }
     }
 
-    /// Whether grep finds what must be there: else it finding nothing would prove nothing.
-    fn recorded(&self, text: &str) -> Result<()> {
+    /// Expects that grep finds a text that must be there; otherwise an absent secret would prove nothing.
+    fn expect_recorded(&self, text: &str) -> Result<()> {
         let mut grep = self.command("grep", ".");
         let output = grep.args(["-r", "--text", "--fixed-strings", "-l", "-e", text, "home"]).output();
         let output = output.map_err(|e| format!("grep: {e}"))?;
-        match String::from_utf8_lossy(&output.stdout).contains("pty.log") {
-            true => Ok(()),
-            false => Err(format!("no pty.log holds {text:?}")),
+        if String::from_utf8_lossy(&output.stdout).contains("pty.log") {
+            Ok(())
+        } else {
+            Err(format!("no pty.log contains {text:?}"))
         }
     }
 
-    fn clear(&self) -> Result<()> {
+    fn stop_daemon(&self) -> Result<()> {
         self.csn(&["down", "--stop-tasks"]).map(drop)
     }
 }
 
 impl Drop for CheckStage {
     fn drop(&mut self) {
-        // After a failure the house is still there.
-        let _ = self.clear();
-        self.tmux.end();
+        // After a failure the daemon still runs.
+        let _ = self.stop_daemon();
+        self.tmux.kill_server();
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// A secret as it is, as hexadecimal digits, and as base64 wherever in a text it begins.
-fn forms(secret: &str) -> Vec<String> {
+/// A secret literally, in hexadecimal, and in base64 at each alignment.
+fn secret_forms(secret: &str) -> Vec<String> {
     let hex = secret.bytes().map(|b| format!("{b:02x}")).collect();
     let mut forms = vec![secret.to_owned(), hex];
     for skipped in 0..3 {
-        // Whole groups of three bytes come out the same, whatever is around them.
+        // Whole groups of three bytes are encoded the same, whatever surrounds them.
         let whole = secret.len().saturating_sub(skipped) / 3 * 3;
         forms.push(base64(&secret.as_bytes()[skipped..skipped + whole]));
     }
@@ -286,7 +290,7 @@ fn base64(bytes: &[u8]) -> String {
     bytes.chunks_exact(3).flat_map(digits).collect()
 }
 
-/// A password that no other run had, of letters alone: no known shape of a token gives it away.
+/// A new random password of letters alone, which matches no known token format.
 fn new_secret() -> Result<String> {
     let mut bytes = [0; 24];
     let mut source = fs::File::open("/dev/urandom").map_err(|e| e.to_string())?;

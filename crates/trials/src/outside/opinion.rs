@@ -1,5 +1,5 @@
-//! A second opinion: other people's scanners look at the plants as they are, then at all that the house has kept of
-//! tasks that printed them. What they found before they must not find again.
+//! A second opinion: third-party scanners search a file of planted secrets, then everything that the home keeps of
+//! tasks that printed it. They must not find any of the secrets again.
 
 use super::{CheckStage, install_missing};
 use crate::{Result, command};
@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 const NEEDED: &[(&str, &str)] = &[("pip3", "python3-pip")];
 
-/// Prints what a scanner finds below a path, one secret a line.
+/// Prints what a scanner finds below a path, one secret per line.
 const KINGFISHER: &str = r#"
 import json, subprocess, sys
 out = subprocess.run([sys.argv[1] + "/kingfisher", "scan", sys.argv[2], "--no-validate", "--confidence", "low",
@@ -37,8 +37,8 @@ pub(super) fn second_opinion(stage: &CheckStage) -> Result<()> {
     install_missing(NEEDED)?;
     let venv = stage.dir.join("venv");
     let make = format!("python3 -m venv {0} && {0}/bin/pip install -q kingfisher-bin detect-secrets", venv.display());
-    let made = command("sh").args(["-c", &make]).status().map_err(|e| format!("venv: {e}"))?;
-    if !made.success() {
+    let status = command("sh").args(["-c", &make]).status().map_err(|e| format!("venv: {e}"))?;
+    if !status.success() {
         return Err("kingfisher-bin and detect-secrets could not be installed".into());
     }
     stage.directory("project", &[])?;
@@ -50,15 +50,20 @@ pub(super) fn second_opinion(stage: &CheckStage) -> Result<()> {
     let names: BTreeMap<&str, &str> = [("kingfisher", KINGFISHER), ("detect-secrets", DETECT_SECRETS)].into();
     let mut before = BTreeMap::new();
     for (name, script) in &names {
-        let found = scan(&venv, script, &control)?;
+        let found = run_scanner(&venv, script, &control)?;
         let rules: Vec<&str> = plants
             .iter()
             .filter(|(_, text)| found.iter().any(|f| f.len() >= 8 && text.contains(f.as_str())))
             .map(|p| p.0)
             .collect();
-        println!("   {name} finds {} of {} plants in the raw file: {}", rules.len(), plants.len(), rules.join(", "));
+        println!(
+            "   {name} finds {} of {} planted secrets in the raw file: {}",
+            rules.len(),
+            plants.len(),
+            rules.join(", ")
+        );
         if rules.len() < 10 {
-            return Err(format!("{name} finds next to nothing: that proves nothing"));
+            return Err(format!("{name} finds almost nothing, so this check would prove nothing"));
         }
         before.insert(*name, found);
     }
@@ -71,20 +76,20 @@ pub(super) fn second_opinion(stage: &CheckStage) -> Result<()> {
     }
     stage.csn(&["file", "read", "--quiet", "--cwd", &project, "control.txt"])?;
     fs::remove_file(&control).map_err(|e| e.to_string())?;
-    let kept = stage.dir.join("home");
+    let home = stage.dir.join("home");
     for (name, script) in &names {
-        let found = scan(&venv, script, &kept)?;
+        let found = run_scanner(&venv, script, &home)?;
         let again: Vec<&String> =
             before[name].iter().filter(|b| b.len() >= 8 && found.iter().any(|f| f.contains(b.as_str()))).collect();
-        println!("   {name} finds {} of those again in what was kept, and {} other things", again.len(), found.len());
+        println!("   {name} finds {} of those again in the home, and {} other findings", again.len(), found.len());
         if !again.is_empty() {
-            return Err(format!("{name} finds {} plants in what was kept", again.len()));
+            return Err(format!("{name} finds {} planted secrets in the home", again.len()));
         }
     }
     Ok(())
 }
 
-fn scan(venv: &Path, script: &str, path: &Path) -> Result<Vec<String>> {
+fn run_scanner(venv: &Path, script: &str, path: &Path) -> Result<Vec<String>> {
     let bin = venv.join("bin");
     let output = command(&bin.join("python").display().to_string()).args(["-c", script]).arg(&bin).arg(path).output();
     let output = output.map_err(|e| format!("python: {e}"))?;

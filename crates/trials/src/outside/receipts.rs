@@ -1,5 +1,5 @@
-//! Receipts in other people's hands: the libraries of securesystemslib and in-toto verify what a house has signed, and
-//! refuse what was changed.
+//! Third-party verification of receipts: the libraries securesystemslib and in-toto verify what a home has signed,
+//! and refuse what was changed.
 
 use super::{CheckStage, install_missing};
 use crate::{Result, command};
@@ -7,7 +7,7 @@ use std::fs;
 
 const NEEDED: &[(&str, &str)] = &[("pip3", "python3-pip"), ("tar", "tar")];
 
-/// Verifies the exported task in a directory; says what it found.
+/// Verifies the exported task in a directory, and prints what it found.
 const VERIFY: &str = r#"
 import copy, hashlib, json, pathlib, sys
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -37,8 +37,8 @@ pub(super) fn receipts(stage: &CheckStage) -> Result<()> {
         "python3 -m venv {0} && {0}/bin/pip install -q 'securesystemslib[crypto]' in-toto-attestation",
         venv.display()
     );
-    let made = command("sh").args(["-c", &make]).status().map_err(|e| format!("venv: {e}"))?;
-    if !made.success() {
+    let status = command("sh").args(["-c", &make]).status().map_err(|e| format!("venv: {e}"))?;
+    if !status.success() {
         return Err("securesystemslib and in-toto-attestation could not be installed".into());
     }
     let project = stage.directory("project", &[])?.display().to_string();
@@ -57,23 +57,23 @@ pub(super) fn receipts(stage: &CheckStage) -> Result<()> {
         let output = command(&python).args(["-c", VERIFY, &dir]).output().map_err(|e| format!("python: {e}"))?;
         Ok::<_, String>((output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
     };
-    let (good, said) = verify()?;
-    println!("   securesystemslib and in-toto-attestation: {said}");
-    if !good || !said.starts_with("4 subjects") {
-        return Err(format!("they do not take it: {said}"));
+    let (good, printed) = verify()?;
+    println!("   securesystemslib and in-toto-attestation: {printed}");
+    if !good || !printed.starts_with("4 subjects") {
+        return Err(format!("the libraries do not accept the receipt: {printed}"));
     }
     for name in ["stdout.log", "receipt.dsse.json"] {
         let path = format!("{dir}/{name}");
-        let kept = fs::read(&path).map_err(|e| format!("{path}: {e}"))?;
-        let mut bytes = kept.clone();
-        // In the envelope this is a letter of its payload.
+        let original = fs::read(&path).map_err(|e| format!("{path}: {e}"))?;
+        let mut bytes = original.clone();
+        // In the envelope, this byte is part of the payload.
         let at = if name == "stdout.log" { 10 } else { 200 };
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
         fs::write(&path, bytes).map_err(|e| e.to_string())?;
         if verify()?.0 {
-            return Err(format!("they do not notice that {name} was changed"));
+            return Err(format!("the libraries do not detect the change of {name}"));
         }
-        fs::write(&path, kept).map_err(|e| e.to_string())?;
+        fs::write(&path, original).map_err(|e| e.to_string())?;
     }
     Ok(())
 }

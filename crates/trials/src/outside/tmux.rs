@@ -1,4 +1,4 @@
-//! A terminal that is not ours: panes of a tmux server of our own, and what they show.
+//! Panes of a private tmux server, and what they show.
 
 use super::Deadline;
 use crate::{Result, command};
@@ -8,15 +8,15 @@ use std::{
     process::{Command, Output},
 };
 
-/// What a pane shows besides its characters: the cursor, and the modes that a program may leave behind.
-const MODES: &str = "cursor #{cursor_x},#{cursor_y} size #{pane_width}x#{pane_height} shown #{cursor_flag} \
+/// What a pane shows besides its characters: the cursor, and the modes that a program may leave changed.
+const MODES_FORMAT: &str = "cursor #{cursor_x},#{cursor_y} size #{pane_width}x#{pane_height} shown #{cursor_flag} \
                      alternate #{alternate_on} insert #{insert_flag} keypad #{keypad_flag} arrows #{keypad_cursor_flag} \
                      wrap #{wrap_flag} origin #{origin_flag} mouse #{mouse_any_flag} \
                      region #{scroll_region_upper}-#{scroll_region_lower}";
 
-/// Runs what it is given, says how that ended and how it left the terminal, and stays, so that both can be seen.
-/// An interrupt is for the program alone: with a trap the shell itself does not die of it.
-const HOST: &str = r#"trap : INT QUIT
+/// Runs its arguments, prints the exit code and any change of the terminal settings, and stays, so that both can be
+/// read. The trap keeps an interrupt from ending this shell.
+const HOST_SCRIPT: &str = r#"trap : INT QUIT
 before=$(stty -g)
 "$@"
 code=$?
@@ -24,14 +24,14 @@ code=$?
 echo "[ended $code]"
 exec sleep infinity"#;
 
-/// A server that nobody else uses.
+/// A private tmux server.
 pub(crate) struct Tmux {
     socket: String,
     environment: Vec<(String, String)>,
 }
 
 impl Tmux {
-    /// Every pane gets this environment and nothing else of ours.
+    /// Every pane gets exactly this environment.
     pub(crate) fn new(environment: Vec<(String, String)>) -> Self {
         Self { socket: format!("csn-outside-{}", std::process::id()), environment }
     }
@@ -43,44 +43,45 @@ impl Tmux {
         tmux
     }
 
-    fn ask(&self, args: &[&str]) -> Result<String> {
+    fn run(&self, args: &[&str]) -> Result<String> {
         let output = self.command().args(args).output().map_err(|e| format!("tmux: {e}"))?;
-        text_of(&format!("tmux {}", args.join(" ")), &output)
+        stdout_text(&format!("tmux {}", args.join(" ")), &output)
     }
 
-    /// A program in a pane of its own, 80 columns and 24 rows.
-    pub(crate) fn pane(&self, name: &str, directory: &Path, argv: &[&str]) -> Result<Pane<'_>> {
+    /// Runs a program in a new pane of 80 columns and 24 rows.
+    pub(crate) fn open_pane(&self, name: &str, directory: &Path, argv: &[&str]) -> Result<Pane<'_>> {
         let mut tmux = self.command();
-        // Options of a server that does not run yet can only be set in the command that starts it.
+        // Options of a server that is not running can only be set in the command that starts it.
         tmux.args(["start-server", ";", "set", "-g", "default-terminal", "screen-256color", ";"]);
         tmux.args(["set", "-g", "history-limit", "0", ";", "set", "-g", "escape-time", "0", ";"]);
         tmux.args(["new-session", "-d", "-x", "80", "-y", "24", "-s", name, "-c"]).arg(directory);
-        tmux.args(["--", "bash", "--norc", "-c", HOST, "host"]).args(argv);
+        tmux.args(["--", "bash", "--norc", "-c", HOST_SCRIPT, "host"]).args(argv);
         let output = tmux.output().map_err(|e| format!("tmux: {e}"))?;
-        text_of("tmux new-session", &output)?;
+        stdout_text("tmux new-session", &output)?;
         Ok(Pane { tmux: self, name: name.to_owned() })
     }
 
     /// Ends the server and everything in it.
-    pub(crate) fn end(&self) {
+    pub(crate) fn kill_server(&self) {
         let _ = self.command().arg("kill-server").output();
     }
 }
 
-/// What a program printed, if it went well.
-pub(crate) fn text_of(what: &str, output: &Output) -> Result<String> {
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{what}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+/// The output of a program, if it succeeded.
+pub(crate) fn stdout_text(what: &str, output: &Output) -> Result<String> {
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("{what}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
     }
 }
 
-/// What can be seen of a pane.
+/// The visible state of a pane.
 #[derive(Clone, PartialEq)]
 pub(crate) struct PaneScreen {
-    /// Its rows, with their colours as escapes.
+    /// The rows, with colours as escapes.
     pub(crate) coloured: String,
-    /// Its rows.
+    /// The rows.
     pub(crate) text: String,
     pub(crate) modes: String,
 }
@@ -100,69 +101,69 @@ pub(crate) struct Pane<'a> {
 }
 
 impl Pane<'_> {
-    /// Types text as it is.
-    pub(crate) fn text(&self, text: &str) -> Result<()> {
-        self.tmux.ask(&["send-keys", "-t", &self.name, "-l", "--", text]).map(drop)
+    /// Types text literally.
+    pub(crate) fn type_text(&self, text: &str) -> Result<()> {
+        self.tmux.run(&["send-keys", "-t", &self.name, "-l", "--", text]).map(drop)
     }
 
-    /// Presses keys by their names, all in one go.
-    pub(crate) fn keys(&self, keys: &[&str]) -> Result<()> {
+    /// Presses keys by their names, all together.
+    pub(crate) fn press_keys(&self, keys: &[&str]) -> Result<()> {
         let args = [&["send-keys", "-t", &self.name, "--"], keys].concat();
-        self.tmux.ask(&args).map(drop)
+        self.tmux.run(&args).map(drop)
     }
 
     pub(crate) fn resize(&self, columns: u16, rows: u16) -> Result<()> {
         let (columns, rows) = (columns.to_string(), rows.to_string());
-        self.tmux.ask(&["resize-window", "-t", &self.name, "-x", &columns, "-y", &rows]).map(drop)
+        self.tmux.run(&["resize-window", "-t", &self.name, "-x", &columns, "-y", &rows]).map(drop)
     }
 
     pub(crate) fn close(&self) -> Result<()> {
-        self.tmux.ask(&["kill-session", "-t", &self.name]).map(drop)
+        self.tmux.run(&["kill-session", "-t", &self.name]).map(drop)
     }
 
     pub(crate) fn screen(&self) -> Result<PaneScreen> {
-        let text = self.tmux.ask(&["capture-pane", "-p", "-t", &self.name])?;
-        let coloured = self.tmux.ask(&["capture-pane", "-p", "-e", "-t", &self.name])?;
-        let modes = self.tmux.ask(&["display-message", "-p", "-t", &self.name, MODES])?;
+        let text = self.tmux.run(&["capture-pane", "-p", "-t", &self.name])?;
+        let coloured = self.tmux.run(&["capture-pane", "-p", "-e", "-t", &self.name])?;
+        let modes = self.tmux.run(&["display-message", "-p", "-t", &self.name, MODES_FORMAT])?;
         Ok(PaneScreen { coloured, text, modes: modes.trim_end().to_owned() })
     }
 
-    /// Waits until the pane shows this text; the screen that does.
-    pub(crate) fn see(&self, expected: &str) -> Result<PaneScreen> {
-        let patience = Deadline::begin();
+    /// Waits until the pane shows this text; returns the screen.
+    pub(crate) fn wait_for(&self, expected: &str) -> Result<PaneScreen> {
+        let deadline = Deadline::start();
         loop {
             let screen = self.screen()?;
             if screen.text.contains(expected) {
                 return Ok(screen);
             }
-            if !patience.left() {
-                return Err(format!("{} did not come to show {expected:?}:\n{screen}", self.name));
+            if !deadline.wait() {
+                return Err(format!("{} does not show {expected:?} in time:\n{screen}", self.name));
             }
         }
     }
 }
 
-/// The same program twice: in one pane by itself, in the other through the house.
-pub(crate) struct Twins<'a> {
+/// The same program twice: directly in one pane, and through Countersign in the other.
+pub(crate) struct PanePair<'a> {
     pub(crate) direct: Pane<'a>,
     pub(crate) through: Pane<'a>,
 }
 
-impl Twins<'_> {
-    pub(crate) fn text(&self, text: &str) -> Result<()> {
-        self.direct.text(text)?;
-        self.through.text(text)
+impl PanePair<'_> {
+    pub(crate) fn type_text(&self, text: &str) -> Result<()> {
+        self.direct.type_text(text)?;
+        self.through.type_text(text)
     }
 
-    pub(crate) fn keys(&self, keys: &[&str]) -> Result<()> {
-        self.direct.keys(keys)?;
-        self.through.keys(keys)
+    pub(crate) fn press_keys(&self, keys: &[&str]) -> Result<()> {
+        self.direct.press_keys(keys)?;
+        self.through.press_keys(keys)
     }
 
-    /// Text and Enter.
-    pub(crate) fn line(&self, text: &str) -> Result<()> {
-        self.text(text)?;
-        self.keys(&["Enter"])
+    /// Types text and presses Enter.
+    pub(crate) fn type_line(&self, text: &str) -> Result<()> {
+        self.type_text(text)?;
+        self.press_keys(&["Enter"])
     }
 
     pub(crate) fn resize(&self, columns: u16, rows: u16) -> Result<()> {
@@ -171,35 +172,35 @@ impl Twins<'_> {
     }
 
     /// Waits until both show this text, each in its own way.
-    pub(crate) fn both(&self, expected: &str) -> Result<(PaneScreen, PaneScreen)> {
-        Ok((self.direct.see(expected)?, self.through.see(expected)?))
+    pub(crate) fn wait_for_both(&self, expected: &str) -> Result<(PaneScreen, PaneScreen)> {
+        Ok((self.direct.wait_for(expected)?, self.through.wait_for(expected)?))
     }
 
-    /// Waits until both show this text, and the same in everything else: colours byte for byte, cursor and modes.
-    pub(crate) fn same(&self, expected: &str) -> Result<()> {
-        agree(expected, &[&self.direct, &self.through], |one, other| one == other)
+    /// Waits until both show this text and are otherwise identical: colours byte for byte, cursor and modes.
+    pub(crate) fn expect_same(&self, expected: &str) -> Result<()> {
+        wait_until_equal(expected, &[&self.direct, &self.through], |one, other| one == other)
     }
 
-    /// As `same`, after one of them was drawn anew.
-    pub(crate) fn same_look(&self, expected: &str) -> Result<()> {
-        same(expected, &[&self.direct, &self.through])
+    /// As `expect_same`, after one of them was redrawn.
+    pub(crate) fn expect_same_look(&self, expected: &str) -> Result<()> {
+        expect_panes_alike(expected, &[&self.direct, &self.through])
     }
 
-    /// Waits until both have ended with this code and show the same; both leave the terminal as it was.
-    pub(crate) fn ended(&self, code: u8) -> Result<()> {
-        self.same(&format!("[ended {code}]"))?;
-        self.restored()?;
+    /// Waits until both have ended with this code and show the same; both must leave the terminal unchanged.
+    pub(crate) fn expect_end(&self, code: u8) -> Result<()> {
+        self.expect_same(&format!("[ended {code}]"))?;
+        self.expect_restored()?;
         self.close()
     }
 
-    /// As `ended`, where what was printed cannot be the same.
-    pub(crate) fn ended_alike(&self, code: u8) -> Result<()> {
-        self.both(&format!("[ended {code}]"))?;
-        self.restored()?;
+    /// As `expect_end`, if the outputs cannot be equal.
+    pub(crate) fn expect_similar_end(&self, code: u8) -> Result<()> {
+        self.wait_for_both(&format!("[ended {code}]"))?;
+        self.expect_restored()?;
         self.close()
     }
 
-    fn restored(&self) -> Result<()> {
+    fn expect_restored(&self) -> Result<()> {
         for pane in [&self.direct, &self.through] {
             let screen = pane.screen()?;
             if screen.text.contains("[the terminal was left") {
@@ -215,22 +216,28 @@ impl Twins<'_> {
     }
 }
 
-/// Waits until all of these panes show this text, and otherwise what looks the same. One of them may have come late:
-/// cells that were never written and cells that were cleared look the same, and tmux writes them differently.
-pub(crate) fn same(expected: &str, panes: &[&Pane<'_>]) -> Result<()> {
-    agree(expected, panes, |one, other| one.modes == other.modes && cells(&one.coloured) == cells(&other.coloured))
+/// Waits until all of these panes show this text and otherwise look alike. One may have attached late: cells that
+/// were never written and cells that were cleared look alike, but tmux captures them differently.
+pub(crate) fn expect_panes_alike(expected: &str, panes: &[&Pane<'_>]) -> Result<()> {
+    wait_until_equal(expected, panes, |one, other| {
+        one.modes == other.modes && screen_cells(&one.coloured) == screen_cells(&other.coloured)
+    })
 }
 
-fn agree(expected: &str, panes: &[&Pane<'_>], equal: impl Fn(&PaneScreen, &PaneScreen) -> bool) -> Result<()> {
-    let patience = Deadline::begin();
+fn wait_until_equal(
+    expected: &str,
+    panes: &[&Pane<'_>],
+    equal: impl Fn(&PaneScreen, &PaneScreen) -> bool,
+) -> Result<()> {
+    let deadline = Deadline::start();
     loop {
         let screens = panes.iter().map(|pane| pane.screen()).collect::<Result<Vec<_>>>()?;
         let shown = screens.iter().all(|screen| screen.text.contains(expected));
         if shown && screens.windows(2).all(|pair| equal(&pair[0], &pair[1])) {
             return Ok(());
         }
-        if !patience.left() {
-            let why = if shown { "all show, and otherwise differ:" } else { "not everywhere is shown" };
+        if !deadline.wait() {
+            let why = if shown { "all show it, but differ otherwise:" } else { "not every pane shows" };
             let screens = panes.iter().zip(&screens).map(|(pane, screen)| format!("  {}:\n{screen}", pane.name));
             return Err(format!("{why} {expected:?}\n{}", screens.collect::<String>()));
         }
@@ -242,8 +249,8 @@ fn agree(expected: &str, panes: &[&Pane<'_>], equal: impl Fn(&PaneScreen, &PaneS
 struct CellStyle(BTreeSet<u16>, String, String);
 
 impl CellStyle {
-    /// The part of an escape between `[` and `m`.
-    fn change(&mut self, codes: &str) {
+    /// Applies the part of an escape between `[` and `m`.
+    fn apply_codes(&mut self, codes: &str) {
         let mut codes = codes.split(';');
         while let Some(code) = codes.next() {
             match code.parse() {
@@ -261,15 +268,15 @@ impl CellStyle {
 }
 
 /// The cells of a captured screen, without the blank ones at the end of a row.
-fn cells(coloured: &str) -> Vec<Vec<(char, CellStyle)>> {
+fn screen_cells(coloured: &str) -> Vec<Vec<(char, CellStyle)>> {
     let mut style = CellStyle::default();
     let row = |row: &str| {
         let mut cells = Vec::new();
         for (n, piece) in row.split('\x1b').enumerate() {
-            // All but the first piece begin with an escape.
+            // All but the first piece start with an escape.
             let text = match piece.strip_prefix('[').and_then(|rest| rest.split_once('m')).filter(|_| n > 0) {
                 Some((codes, text)) => {
-                    style.change(codes);
+                    style.apply_codes(codes);
                     text
                 }
                 None => piece,

@@ -1,6 +1,6 @@
-//! Package managers and build tools in a fresh project and a fresh home, confined to the workspace.
+//! Package managers and build tools in a new project and a new home, confined to the workspace.
 
-use super::{CheckStage, SYSTEM_PATH, install_missing, tmux::text_of};
+use super::{CheckStage, SYSTEM_PATH, install_missing, tmux::stdout_text};
 use crate::Result;
 use std::{fs, path::Path};
 
@@ -22,8 +22,8 @@ const FILES: &[(&str, &str)] = &[
     ("Makefile", "main: main.c\n\t$(CC) -o main main.c\n\t./main\n"),
 ];
 
-/// Each must work, and say what stands beside it.
-const STEPS: &[(&str, &str)] = &[
+/// Each must work and print this.
+const WORKING_COMMANDS: &[(&str, &str)] = &[
     (
         "git init -q -b main . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one && git log --oneline",
         "one",
@@ -41,8 +41,8 @@ const STEPS: &[(&str, &str)] = &[
     ("make", "made"),
 ];
 
-/// None of these may work.
-const OUTSIDE: &[&str] = &[
+/// Each must fail.
+const REFUSED_COMMANDS: &[&str] = &[
     "echo evil >> ~/.bashrc",
     "mkdir -p ~/.ssh && echo evil > ~/.ssh/authorized_keys",
     "echo evil > ../another/file",
@@ -55,38 +55,39 @@ pub(super) fn workspace(stage: &CheckStage) -> Result<()> {
     install_missing(NEEDED)?;
     stage.directory("project", FILES)?;
     stage.directory("another", &[("file", "mine\n")])?;
-    let made = stage.command("git", "another").args(["init", "-q", "."]).status();
-    made.map_err(|e| format!("git: {e}"))?;
-    // The toolchain that this program was built with, found on PATH as a person's would be.
+    let status = stage.command("git", "another").args(["init", "-q", "."]).status();
+    status.map_err(|e| format!("git: {e}"))?;
+    // The toolchain that built this program, found on PATH as a user's would be.
     let cargo = std::env::var("CARGO").unwrap_or_default();
     let path = format!("{SYSTEM_PATH}:{}", Path::new(&cargo).parent().unwrap_or(Path::new("/usr/bin")).display());
     let run = |text: &str| {
         let mut csn = stage.command(&stage.csn, "project");
         csn.env("PATH", &path).args(["run", "--profile", "full_auto", text]);
         let output = csn.output().map_err(|e| format!("csn: {e}"))?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let task = said.split_whitespace().find(|w| w.starts_with("tk_")).unwrap_or_default().to_owned();
-        let shown = stage.csn(&["show", &task])?;
-        match shown.contains("confinement  workspace") {
-            true => Ok((output, said)),
-            false => Err(format!("{text}: not in a workspace:\n{shown}")),
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        let task = printed.split_whitespace().find(|w| w.starts_with("tk_")).unwrap_or_default().to_owned();
+        let shown = stage.csn(&["show", &task, "--json"])?;
+        if shown.contains(r#""confinement":"workspace""#) {
+            Ok((output, printed))
+        } else {
+            Err(format!("{text}: not confined to the workspace:\n{shown}"))
         }
     };
-    for (text, expected) in STEPS {
-        let (output, said) = run(text)?;
-        let out = text_of(text, &output)?;
+    for (text, expected) in WORKING_COMMANDS {
+        let (output, printed) = run(text)?;
+        let out = stdout_text(text, &output)?;
         if !out.contains(expected) {
-            return Err(format!("{text}: said {out:?} and {said:?}"));
+            return Err(format!("{text}: said {out:?} and {printed:?}"));
         }
     }
-    for text in OUTSIDE {
+    for text in REFUSED_COMMANDS {
         if run(text)?.0.status.success() {
-            return Err(format!("{text}: that should not have worked"));
+            return Err(format!("{text}: this should have failed"));
         }
     }
     let file = fs::read_to_string(stage.dir.join("another/file")).map_err(|e| e.to_string())?;
     if file != "mine\n" || stage.dir.join("user/.bashrc").exists() {
-        return Err("something outside was written".to_owned());
+        return Err("a file outside the workspace was written".to_owned());
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The official conformance suite, in both sets of requirements, against two servers. The fixture has the tools that the
-//! scenarios call, on the transport of `/mcp`: everything that is required must pass there. The daemon's own `/mcp` has
-//! other tools, and must pass what does not need those of the suite.
+//! Runs the official conformance suite, with both sets of requirements, against two servers. The fixture has the
+//! tools that the scenarios call, on the transport of `/mcp`, and must pass everything that is required. The daemon's
+//! own `/mcp` has other tools, and must pass what does not need those of the suite.
 
-use super::{ServedHome, free, theirs, token_proxy};
+use super::{ServedHome, free_address, npm_program, token_proxy};
 use crate::{Result, cargo, command, outside::CheckStage, root, run};
 use serde_json::Value;
 use std::{
@@ -13,51 +13,51 @@ use std::{
 };
 
 const REVISIONS: &[&str] = &["2025-11-25", "2026-07-28"];
-/// What may fail, with reasons.
-const EXPECTED: &str = include_str!("expected.yml");
+/// The failures that are expected, with reasons.
+const EXPECTED_OF_FIXTURE: &str = include_str!("expected.yml");
 const EXPECTED_OF_DAEMON: &str = include_str!("expected-daemon.yml");
 
 pub(in super::super) fn conformance(stage: &CheckStage) -> Result<()> {
     let fixture = Fixture::start()?;
     let served = ServedHome::start(stage)?;
-    let token = served.token(stage, "conformance")?;
+    let token = served.create_token(stage, "conformance")?;
     let daemon = token_proxy::start(served.address.trim_start_matches("http://"), &token)?;
-    let mut failed = judge(stage, "fixture", &fixture.address, EXPECTED)?;
-    failed.extend(judge(stage, "daemon", &daemon, EXPECTED_OF_DAEMON)?);
+    let mut failed = run_suite(stage, "fixture", &fixture.address, EXPECTED_OF_FIXTURE)?;
+    failed.extend(run_suite(stage, "daemon", &daemon, EXPECTED_OF_DAEMON)?);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Has the suite judge a server; what it complains of.
-fn judge(stage: &CheckStage, name: &str, address: &str, expected: &str) -> Result<Vec<String>> {
+/// Runs the suite against a server; returns its complaints.
+fn run_suite(stage: &CheckStage, name: &str, address: &str, expected: &str) -> Result<Vec<String>> {
     let mut failed = Vec::new();
     let baseline = stage.dir.join(format!("{name}.yml"));
     fs::write(&baseline, expected).map_err(|e| format!("{}: {e}", baseline.display()))?;
     for revision in REVISIONS {
         let results = stage.dir.join(format!("{name}-{revision}"));
-        let mut suite = theirs(stage, "conformance", "900")?;
+        let mut suite = npm_program(stage, "conformance", "900")?;
         suite.args(["server", "--url", &format!("http://{address}/mcp"), "--requirements", revision]);
         suite.arg("--expected-failures").arg(&baseline).arg("-o").arg(&results);
         let output = suite.output().map_err(|e| format!("conformance: {e}"))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        // One line for each scenario, of those that count and of those that are only reported.
-        let summary = said.split("=== SUMMARY ===").nth(1).unwrap_or(&said).trim();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        // The summary has one line for each scenario, scored or only reported.
+        let summary = printed.split("=== SUMMARY ===").nth(1).unwrap_or(&printed).trim();
         let total = summary.lines().find(|line| line.starts_with("Total:")).unwrap_or("no total");
         println!("   {name}, {revision}: {total}");
         if !output.status.success() {
             let last = summary.lines().last().unwrap_or_default();
             let unexpected = summary.lines().filter(|line| line.starts_with("  ✗")).collect::<Vec<_>>().join("\n");
-            failed.push(format!("{name}, {revision}: {last}\n{unexpected}\n{}", complaints(&results)?.join("\n")));
+            failed.push(format!("{name}, {revision}: {last}\n{unexpected}\n{}", failed_checks(&results)?.join("\n")));
         }
     }
     Ok(failed)
 }
 
-/// What failed, check by check, with what the suite has to say of it: its own report names scenarios alone.
-fn complaints(results: &Path) -> Result<Vec<String>> {
+/// The failed checks with their messages, since the suite's own report names only scenarios.
+fn failed_checks(results: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(results).map_err(|e| format!("{}: {e}", results.display()))?.flatten() {
         let path = entry.path().join("checks.json");
-        // A scenario that broke off has none; the summary counts it.
+        // A scenario that was aborted has no file; the summary counts it.
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let checks: Vec<Value> = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         for check in checks.iter().filter(|check| check["status"] == "FAILURE") {
@@ -69,7 +69,7 @@ fn complaints(results: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The fixture as a process of its own, ended with this.
+/// The fixture as a child process, killed on drop.
 struct Fixture {
     address: String,
     process: Child,
@@ -77,14 +77,14 @@ struct Fixture {
 
 impl Fixture {
     fn start() -> Result<Self> {
-        let address = free()?;
-        let mut fixture = command(&program()?.display().to_string());
+        let address = free_address()?;
+        let mut fixture = command(&fixture_program()?.display().to_string());
         let mut process =
             fixture.arg(&address).stdout(Stdio::piped()).spawn().map_err(|e| format!("the fixture: {e}"))?;
         let mut ready = [0; 5];
-        let said = process.stdout.as_mut().map_or(Ok(()), |out| out.read_exact(&mut ready));
+        let printed = process.stdout.as_mut().map_or(Ok(()), |out| out.read_exact(&mut ready));
         let started = Self { address, process };
-        said.map_err(|e| format!("the fixture: {e}"))?;
+        printed.map_err(|e| format!("the fixture: {e}"))?;
         Ok(started)
     }
 }
@@ -96,8 +96,8 @@ impl Drop for Fixture {
     }
 }
 
-/// `CSN_FIXTURE_BIN=DIR` takes the fixture from there, instead of building it.
-fn program() -> Result<PathBuf> {
+/// `CSN_FIXTURE_BIN=DIR` uses the fixture in DIR instead of building it.
+fn fixture_program() -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("CSN_FIXTURE_BIN") {
         let dir = fs::canonicalize(&dir).map_err(|e| format!("CSN_FIXTURE_BIN: {e}"))?;
         return Ok(dir.join("csn-mcp-fixture"));

@@ -1,5 +1,5 @@
-//! A way to an HTTP server for a program that cannot send a token: each request gets one on the way. The rest of what
-//! either side says passes as it is, so that what is tested is the server and not this.
+//! Forwards HTTP to a server for a client that cannot send a token: adds one to each request. Everything else passes
+//! unchanged, so that the server is tested and not this proxy.
 
 use crate::Result;
 use std::{
@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-/// Serves on a port of its own until the process ends; the address.
+/// Serves on a free port until the process ends; returns the address.
 pub(super) fn start(server: &str, token: &str) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("127.0.0.1: {e}"))?;
     let address = listener.local_addr().map_err(|e| e.to_string())?;
@@ -16,13 +16,13 @@ pub(super) fn start(server: &str, token: &str) -> Result<String> {
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let (server, header) = (server.clone(), header.clone());
-            thread::spawn(move || pass(&client, &server, &header));
+            thread::spawn(move || forward_connection(&client, &server, &header));
         }
     });
     Ok(address.to_string())
 }
 
-fn pass(client: &TcpStream, server: &str, header: &str) -> io::Result<()> {
+fn forward_connection(client: &TcpStream, server: &str, header: &str) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     let (mut answers, mut reader) = (server.try_clone()?, client.try_clone()?);
     let back = thread::spawn(move || {
@@ -30,15 +30,15 @@ fn pass(client: &TcpStream, server: &str, header: &str) -> io::Result<()> {
         let _ = reader.shutdown(Shutdown::Both);
     });
     let mut requests = BufReader::new(client);
-    while request(&mut requests, &server, header)? {}
-    // A client that has said all it wants may still listen.
+    while forward_request(&mut requests, &server, header)? {}
+    // A client that has sent everything may still read.
     server.shutdown(Shutdown::Write)?;
     let _ = back.join();
     Ok(())
 }
 
-/// Passes one request on; whether there was one.
-fn request(from: &mut BufReader<&TcpStream>, mut to: &TcpStream, header: &str) -> io::Result<bool> {
+/// Forwards one request; returns whether there was one.
+fn forward_request(from: &mut BufReader<&TcpStream>, mut to: &TcpStream, header: &str) -> io::Result<bool> {
     let mut head = String::new();
     let mut length = 0;
     loop {

@@ -1,6 +1,6 @@
-"""Makes what the API is asked about (`seed`), and looks afterwards at what came of it (`check`).
+"""Creates the objects that the API tests use (`seed`), and checks afterwards that nothing else ran (`check`).
 
-Arguments: the word, the address, the token, the directory of a project; for `check` what `seed` printed.
+Arguments: `seed` or `check`, the address, the token, the directory of a project; for `check` also what `seed` printed.
 """
 
 import json
@@ -32,13 +32,13 @@ def ask(command, stdin=False, **options):
 def seed():
     ended = [ask("cat greeting", wait_ms=10000), ask("ls; false", wait_ms=10000)]
     for task in ended:
-        # Sealed: its receipt and what that speaks for are there.
+        # Waits until the receipt is sealed, so that the receipt and the streams that it covers exist.
         requests.get(f"{ADDRESS}/tasks/{task}/receipt", headers=HEADERS, params={"wait_ms": 10000}, timeout=20)
     def live(**options):
         return ask("cat", profile="full_auto", background=True, **options)
 
     running = [live(stdin=True), live(execution_mode="pty")]
-    # What is stopped on the way is stopped apart, so that the others go on.
+    # Tests stop only these tasks, so that the others keep running.
     to_stop = [live(stdin=True) for _ in range(4)]
     to_type = [live(stdin=True) for _ in range(4)]
     waiting = [ask(f"touch made-{n}", background=True) for n in range(3)]
@@ -59,7 +59,7 @@ def seed():
 
 
 def check(seeded):
-    """Nothing but what was seeded has run."""
+    """Fails if any task ran that was not seeded."""
     cursor, seen, ran = {}, 0, []
     while True:
         page = get("/tasks", limit=500, **cursor)
@@ -70,7 +70,7 @@ def check(seeded):
         cursor = {"cursor": page["next"]}
     if ran:
         sys.exit(f"these tasks ran: {' '.join(ran)}")
-    print(f"{seen} tasks were asked for, none of them ran")
+    print(f"{seen} tasks were requested; none of the generated ones ran")
 
 
 if WORD == "seed":

@@ -1,9 +1,9 @@
-"""What schemathesis is told about Countersign, beyond what the API's own description says.
+"""Adjusts the requests of schemathesis in ways that the OpenAPI document cannot express.
 
-- Event streams last as long as what they follow: they are read for a moment, then closed, as a client may at any time.
-- A call may wait for the end of a task (`wait_ms`). Nothing ends here, so long waits become short ones.
+- Event streams last as long as what they follow, so they are read for a moment and then closed.
+- A call may wait for the end of a task (`wait_ms`). No task ends here, so long waits are shortened.
 - Half of the directories in which commands are to run are replaced by one that exists.
-- Half of the generated ids are replaced by ids of things that exist, so that more than "not found" is answered.
+- Half of the generated ids are replaced by ids of things that exist, so that not every answer is "not found".
 """
 
 import atexit
@@ -42,7 +42,7 @@ def send(session, request, **options):
 
 
 def read_for_a_moment(raw):
-    """The bytes that a stream gives at once; a stream that has nothing to say gives none."""
+    """The bytes that a stream sends within STREAM_SECONDS, up to its last whole event."""
     pieces = []
     until = time.monotonic() + STREAM_SECONDS
     raw.connection.sock.settimeout(STREAM_SECONDS)
@@ -54,8 +54,7 @@ def read_for_a_moment(raw):
         if not piece:
             break
         pieces.append(piece)
-    # Cut behind the last whole event.
-    read = b"".join(pieces)
+        read = b"".join(pieces)
     return read[: read.rfind(b"\n\n") + 2] if b"\n\n" in read else b""
 
 
@@ -73,7 +72,7 @@ def shorten_wait(values):
 
 
 def id_is_valid(case):
-    """Whether the id of this case was not made wrong on purpose."""
+    """Whether the id of this case is not intentionally invalid."""
     if case.meta is None:
         return True
     part = next((info for location, info in case.meta.components.items() if location.value == "path"), None)
@@ -81,7 +80,7 @@ def id_is_valid(case):
 
 
 def use_project(body):
-    """Nothing runs in a directory that does not exist: half of the requests that name one get the project."""
+    """Uses the project as the directory of half of the requests, since commands need one that exists."""
     args = body.get("args") if isinstance(body, dict) else None
     if isinstance(args, dict) and str(args.get("cwd", "")).startswith("/") and next(every_second):
         args["cwd"] = os.environ["COUNTERSIGN_PROJECT"]

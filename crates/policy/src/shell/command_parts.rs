@@ -1,16 +1,16 @@
-//! The parts of one simple command as the grammar has them: assignments, words, redirects.
+//! Reads the parts of one simple command from the syntax tree: assignments, words, redirects.
 
 use super::{
+    plan_builder::{PlanBuilder, TextPosition, is_array},
     state::{ExitStates, ShellState},
-    walk::{PlanBuilder, TextPosition, is_array},
 };
 use brush_parser::ast;
 use countersign_model::{InputSource, Opaque, Redirect, Word, WordValue};
 use std::ops::Range;
 
 impl PlanBuilder<'_> {
-    pub(super) fn simple(&mut self, simple: &ast::SimpleCommand, state: &mut ShellState) -> ExitStates {
-        let outer = self.pending.take();
+    pub(super) fn read_simple(&mut self, simple: &ast::SimpleCommand, state: &mut ShellState) -> ExitStates {
+        let outer = self.pending_opaque.take();
         let (mut assignments, mut redirects, mut words) = (Vec::new(), Vec::new(), Vec::new());
         let mut input = None;
         let mut span: Option<Range<usize>> = None;
@@ -23,39 +23,42 @@ impl PlanBuilder<'_> {
         for item in prefix {
             match item {
                 ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
-                    let place = self.span(word.loc.as_ref());
-                    cover(place.span());
-                    assignments.push((word.value.clone(), place));
+                    let position = self.position_of(word.loc.as_ref());
+                    cover(position.span());
+                    assignments.push((word.value.clone(), position));
                 }
-                other => self.item(other, state, &mut words, &mut redirects, &mut input, &mut cover),
+                other => self.read_item(other, state, &mut words, &mut redirects, &mut input, &mut cover),
             }
         }
         if let Some(name) = &simple.word_or_name {
-            let place = self.span(name.loc.as_ref());
-            cover(place.span());
-            self.words(&name.value, place, state, &mut words);
+            let position = self.position_of(name.loc.as_ref());
+            cover(position.span());
+            self.expand_words(&name.value, position, state, &mut words);
         }
-        let declares = simple.word_or_name.as_ref().is_some_and(|w| super::simple::DECLARE.contains(&w.value.as_str()));
+        let declares = simple
+            .word_or_name
+            .as_ref()
+            .is_some_and(|w| super::simple_command::DECLARING_BUILTINS.contains(&w.value.as_str()));
         for item in suffix {
             if let (true, ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word)) = (declares, item) {
-                let place = self.span(word.loc.as_ref());
-                cover(place.span());
+                let position = self.position_of(word.loc.as_ref());
+                cover(position.span());
                 let raw = word.value.clone();
-                words.push(self.declared(&raw, place, state));
+                words.push(self.read_declaration(&raw, position, state));
                 continue;
             }
-            self.item(item, state, &mut words, &mut redirects, &mut input, &mut cover);
+            self.read_item(item, state, &mut words, &mut redirects, &mut input, &mut cover);
         }
-        let place = match span {
+        let position = match span {
             Some(range) => TextPosition { start: range.start, end: range.end, exact: false },
-            None => TextPosition { exact: false, ..self.place },
+            None => TextPosition { exact: false, ..self.position },
         };
-        let exit = self.command_with(words, assignments, redirects, place, state, input);
-        self.pending = outer;
+        let exit = self.read_simple_command(words, assignments, redirects, position, state, input);
+        self.pending_opaque = outer;
         exit
     }
 
-    fn item(
+    fn read_item(
         &mut self,
         item: &ast::CommandPrefixOrSuffixItem,
         state: &mut ShellState,
@@ -67,7 +70,7 @@ impl PlanBuilder<'_> {
         match item {
             ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
                 let mut span = None;
-                let (target, from) = self.redirect(redirect, state, &mut span);
+                let (target, from) = self.read_redirect(redirect, state, &mut span);
                 if let Some(span) = span {
                     cover(span);
                 }
@@ -77,37 +80,37 @@ impl PlanBuilder<'_> {
                 }
             }
             ast::CommandPrefixOrSuffixItem::Word(word) | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
-                let place = self.span(word.loc.as_ref());
-                cover(place.span());
+                let position = self.position_of(word.loc.as_ref());
+                cover(position.span());
                 if word.value.ends_with(')') && is_array(&word.value) {
-                    // Only builtins that declare take these; the array's elements run like any others.
-                    self.array(&word.value, place, state);
+                    // Only declaring builtins take an array; the substitutions in its elements run in any case.
+                    self.read_array(&word.value, position, state);
                     words.push(Word { hint: Some("array".to_owned()), ..Word::unknown() });
                 } else {
-                    self.words(&word.value, place, state, words);
+                    self.expand_words(&word.value, position, state, words);
                 }
             }
             ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
-                self.list(&subshell.list, &mut state.clone());
+                self.read_list(&subshell.list, &mut state.clone());
                 words.push(Word { substituted: true, ..Word::unknown() });
             }
         }
     }
 
-    /// The file that a redirect opens, and where input comes from then.
-    pub(super) fn redirect(
+    /// The file that a redirect opens, and the input source that it sets.
+    pub(super) fn read_redirect(
         &mut self,
         redirect: &ast::IoRedirect,
         state: &mut ShellState,
         span: &mut Option<Range<usize>>,
     ) -> (Option<Redirect>, Option<InputSource>) {
         use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect};
-        let mut file = |walk: &mut Self, word: &ast::Word, write, append| {
-            let place = walk.span(word.loc.as_ref());
-            let whole = span.take().unwrap_or(place.span());
-            *span = Some(whole.start.min(place.start)..whole.end.max(place.end));
+        let mut file = |builder: &mut Self, word: &ast::Word, write, append| {
+            let position = builder.position_of(word.loc.as_ref());
+            let whole = span.take().unwrap_or(position.span());
+            *span = Some(whole.start.min(position.start)..whole.end.max(position.end));
             let mut words = Vec::new();
-            walk.words(&word.value, place, state, &mut words);
+            builder.expand_words(&word.value, position, state, &mut words);
             let target = match <[Word; 1]>::try_from(words) {
                 Ok([word]) => word,
                 Err(_) => Word::unknown(),
@@ -128,7 +131,7 @@ impl PlanBuilder<'_> {
                     }
                     Target::Fd(_) => (None, stdin.then_some(InputSource::Pipe)),
                     Target::ProcessSubstitution(_, subshell) => {
-                        self.list(&subshell.list, &mut state.clone());
+                        self.read_list(&subshell.list, &mut state.clone());
                         (None, stdin.then_some(InputSource::Pipe))
                     }
                     Target::Duplicate(word) => {
@@ -137,9 +140,9 @@ impl PlanBuilder<'_> {
                         if digits.bytes().all(|b| b.is_ascii_digit()) {
                             (None, stdin.then_some(InputSource::Pipe))
                         } else {
-                            // Bash expands this word, finds no number, and expands what it got once more.
+                            // Bash expands this word, and if the result is not a number, expands the result again.
                             if write && !super::lex::is_plain(text) {
-                                self.opaque(Opaque::EvaluatesArguments);
+                                self.mark_opaque(Opaque::EvaluatesArguments);
                             }
                             (Some(file(self, word, write, append)), stdin.then_some(InputSource::Pipe))
                         }
@@ -147,9 +150,9 @@ impl PlanBuilder<'_> {
                 }
             }
             IoRedirect::HereDocument(fd, document) => {
-                let place = self.span(document.doc.loc.as_ref());
+                let position = self.position_of(document.doc.loc.as_ref());
                 let value = if document.requires_expansion {
-                    self.document(&document.doc.value, place.inside(None), state)
+                    self.expand_heredoc(&document.doc.value, position.nested_at(None), state)
                 } else {
                     WordValue::One(document.doc.value.clone())
                 };
@@ -160,8 +163,8 @@ impl PlanBuilder<'_> {
                 (None, fd.is_none_or(|fd| fd == 0).then_some(InputSource::Text(text)))
             }
             IoRedirect::HereString(fd, word) => {
-                let place = self.span(word.loc.as_ref());
-                let text = match self.value(&word.value, place, state) {
+                let position = self.position_of(word.loc.as_ref());
+                let text = match self.expand_value(&word.value, position, state) {
                     WordValue::One(text) => Some(text),
                     _ => None,
                 };

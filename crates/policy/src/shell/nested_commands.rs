@@ -1,9 +1,10 @@
-//! Programs that run other programs: shells, `find -exec`, `ssh`, interpreters. Wrappers are in `strip`.
+//! Programs that run other programs: shells, `find -exec`, `ssh`, interpreters. Wrappers such as `sudo` are in
+//! `wrappers`.
 
 use super::{
-    simple::{is_positional, positional},
+    plan_builder::{PlanBuilder, TextPosition},
+    simple_command::{is_positional, set_positional},
     state::ShellState,
-    walk::{PlanBuilder, TextPosition},
 };
 use countersign_model::{Directory, InputSource, Occurrence, Opaque, Word, WordValue};
 use std::rc::Rc;
@@ -13,12 +14,12 @@ pub(super) const SHELLS: &[&str] = &[
     "bash", "sh", "dash", "ash", "rbash", "ksh", "ksh93", "rksh", "mksh", "lksh", "oksh", "pdksh", "loksh", "posh", "zsh",
     "rzsh", "yash", "rc", "es",
 ];
-/// Those whose text means what the reader takes it for. Others have words of their own, and read ours differently.
-const READ: &[&str] = &["bash", "sh", "dash", "ash", "rbash"];
-/// Interpreters whose code is near enough to a shell's to be read for its risks.
-pub(super) const NEAR_SHELLS: &[&str] = &["fish", "csh", "tcsh", "nu", "xonsh"];
+/// Shells whose text this crate can read. Other shells have their own keywords, and read the same text differently.
+const READABLE_SHELLS: &[&str] = &["bash", "sh", "dash", "ash", "rbash"];
+/// Interpreters whose code resembles a shell's enough to be read for its risks.
+pub(super) const SHELL_LIKE: &[&str] = &["fish", "csh", "tcsh", "nu", "xonsh"];
 
-/// Interpreters: the options that take code, and the letter that does so inside a cluster.
+/// Interpreters, the options that take code, and the letters that do so inside a cluster.
 const INTERPRETERS: &[(&str, &[&str], &str)] = &[
     ("python", &["-c"], "c"),
     ("pypy", &["-c"], "c"),
@@ -61,9 +62,9 @@ const INTERPRETERS: &[(&str, &[&str], &str)] = &[
     ("sqlite3", &["-cmd"], ""),
 ];
 
-/// Whether options of a shell leave the meaning of its text alone. The last letter may be an `o`, and then the next word
-/// names the option.
-fn keeps_meaning(text: &str, next: Option<&Word>) -> bool {
+/// Whether the options of a shell leave the meaning of its text unchanged. The last letter may be an `o`; the next
+/// word then names the option.
+fn keeps_text_meaning(text: &str, next: Option<&Word>) -> bool {
     const NAMES: &[&str] = &["pipefail", "errexit", "nounset", "xtrace", "verbose"];
     let letters = if text.starts_with('-') { "ceuxvl" } else { "euxv" };
     let (cluster, named) = match text[1..].strip_suffix('o') {
@@ -75,22 +76,22 @@ fn keeps_meaning(text: &str, next: Option<&Word>) -> bool {
 
 /// What the options of a shell say.
 struct ShellOptions {
-    /// The first word behind them.
+    /// The index of the first word behind the options.
     rest: usize,
-    /// `-c`: the first word behind them is the program.
+    /// `-c`: the first word behind the options is the program text.
     text_follows: bool,
-    /// `-s`: the program comes from its input.
+    /// `-s`: the program text comes from the input.
     from_input: bool,
-    /// All of them leave the meaning of the text alone.
+    /// All options leave the meaning of the text unchanged.
     reviewed: bool,
-    /// `--rcfile`: a file is run first.
+    /// `--rcfile`: the shell runs a file first.
     runs_file_first: bool,
-    /// `--version` and such: nothing runs.
+    /// `--version` or similar: nothing runs.
     informs: bool,
 }
 
 impl ShellOptions {
-    fn of(words: &[Word]) -> Self {
+    fn from_words(words: &[Word]) -> Self {
         let mut found = Self {
             rest: 1,
             text_follows: false,
@@ -111,17 +112,17 @@ impl ShellOptions {
                 }
                 "--norc" | "--noprofile" | "--login" => {}
                 _ if text.starts_with("--") => {
-                    if informs(text) {
+                    if prints_information(text) {
                         found.informs = true;
                         break;
                     }
                     found.reviewed = false;
                 }
                 _ if text.len() > 1 && text.starts_with(['-', '+']) => {
-                    // Bash takes a command behind `+c` as well.
+                    // Bash also takes a command behind `+c`.
                     found.text_follows |= text.contains('c');
                     found.from_input |= text.contains('s');
-                    found.reviewed &= keeps_meaning(text, words.get(found.rest + 1));
+                    found.reviewed &= keeps_text_meaning(text, words.get(found.rest + 1));
                     found.rest += text.matches(['o', 'O']).count();
                 }
                 _ => break,
@@ -132,96 +133,108 @@ impl ShellOptions {
     }
 }
 
-/// Whether these are options after which an interpreter only says something about itself.
-fn informs(text: &str) -> bool {
+/// Whether an interpreter only prints information about itself with this option.
+fn prints_information(text: &str) -> bool {
     matches!(text, "--version" | "-V" | "-v" | "--help" | "-h" | "-version" | "version" | "help")
 }
 
 impl PlanBuilder<'_> {
-    /// `bash -c '…'`, `bash script`, `… | sh`.
-    pub(super) fn shell_command(
+    /// Reads `bash -c '…'`, `bash script`, `… | sh`.
+    pub(super) fn read_shell_command(
         &mut self,
         program: &str,
-        mut made: Occurrence,
-        place: TextPosition,
+        mut occurrence: Occurrence,
+        position: TextPosition,
         state: &mut ShellState,
     ) {
-        let options = ShellOptions::of(&made.words);
+        let options = ShellOptions::from_words(&occurrence.words);
         if options.runs_file_first {
-            made.opaque.get_or_insert(Opaque::Source);
+            occurrence.opaque.get_or_insert(Opaque::Source);
         }
         if options.informs {
-            self.emit(made);
+            self.emit(occurrence);
             return;
         }
         if options.text_follows && !options.reviewed {
-            made.opaque.get_or_insert(Opaque::ShellMutation);
+            occurrence.opaque.get_or_insert(Opaque::ShellMutation);
         }
-        if options.text_follows && !READ.contains(&program) {
-            made.opaque.get_or_insert(Opaque::Code);
+        if options.text_follows && !READABLE_SHELLS.contains(&program) {
+            occurrence.opaque.get_or_insert(Opaque::Code);
         }
         let mut inner = state.clone();
-        for assignment in &made.assignments {
-            // Without a word of how it got there, a shell goes by where it is.
+        for assignment in &occurrence.assignments {
+            // Without PWD, a shell takes its directory from the kernel, with symbolic links resolved.
             inner.physical |= matches!(assignment.name.as_str(), "PWD" | "environment");
             Rc::make_mut(&mut inner.exported).insert(assignment.name.clone(), assignment.value.clone());
             inner.set(&assignment.name, assignment.value.clone());
         }
-        let operand = made.words.get(options.rest).cloned();
+        let operand = occurrence.words.get(options.rest).cloned();
         if options.text_follows {
             Rc::make_mut(&mut inner.variables).retain(|name, _| !is_positional(name));
-            positional(made.words.get(options.rest + 1..).unwrap_or_default(), 0, &mut inner);
+            set_positional(occurrence.words.get(options.rest + 1..).unwrap_or_default(), 0, &mut inner);
         }
         match (options.text_follows, operand) {
             (true, Some(word)) => {
                 let posix = !matches!(program, "bash" | "rbash");
-                self.shell_text(&word, made, place, &inner, posix);
+                self.read_shell_argument(&word, occurrence, position, &inner, posix);
             }
             (true, None) => {
-                made.opaque.get_or_insert(Opaque::Wrapper);
-                self.emit(made);
+                occurrence.opaque.get_or_insert(Opaque::Wrapper);
+                self.emit(occurrence);
             }
-            (false, Some(word)) if !options.from_input && !is_stdin(&word) => self.emit(made),
-            (false, _) => self.shell_input(made, place, &inner),
+            (false, Some(word)) if !options.from_input && !is_stdin(&word) => self.emit(occurrence),
+            (false, _) => self.read_shell_input(occurrence, position, &inner),
         }
     }
 
-    /// `bash -c '…'`: the text is read in its place, if it is known and nothing else stands in the way.
-    fn shell_text(&mut self, word: &Word, mut made: Occurrence, place: TextPosition, inner: &ShellState, posix: bool) {
+    /// Reads the text of `bash -c '…'` in place, if the text is known and the shell is not opaque.
+    fn read_shell_argument(
+        &mut self,
+        word: &Word,
+        mut occurrence: Occurrence,
+        position: TextPosition,
+        inner: &ShellState,
+        posix: bool,
+    ) {
         match word.texts() {
-            Some([text]) if made.opaque.is_none() => {
-                // What the shell itself writes to counts for all that runs in it.
-                if !made.redirects.is_empty() {
-                    self.emit(Occurrence { verb: ":".to_owned(), words: vec![Word::literal(":")], ..made });
+            Some([text]) if occurrence.opaque.is_none() => {
+                // The redirects of the shell apply to everything that runs in it.
+                if !occurrence.redirects.is_empty() {
+                    self.emit(Occurrence { verb: ":".to_owned(), words: vec![Word::literal(":")], ..occurrence });
                 }
-                self.shell(text, place, inner, posix);
+                self.read_shell_text(text, position, inner, posix);
             }
             texts => {
                 for text in texts.unwrap_or_default().iter().chain(&word.hint) {
-                    self.beside(text, place, inner);
+                    self.read_for_risks(text, position, inner);
                 }
-                made.opaque.get_or_insert(Opaque::DynamicProgram);
-                self.emit(made);
+                occurrence.opaque.get_or_insert(Opaque::DynamicProgram);
+                self.emit(occurrence);
             }
         }
     }
 
-    /// `… | sh`: what it reads is its program.
-    fn shell_input(&mut self, mut made: Occurrence, place: TextPosition, inner: &ShellState) {
-        made.opaque.get_or_insert(Opaque::Input);
-        let text = match &made.input {
+    /// Reads `… | sh`, where the input is the program.
+    fn read_shell_input(&mut self, mut occurrence: Occurrence, position: TextPosition, inner: &ShellState) {
+        occurrence.opaque.get_or_insert(Opaque::Input);
+        let text = match &occurrence.input {
             InputSource::Text(text) => text.clone(),
             _ => None,
         };
-        self.emit(made);
+        self.emit(occurrence);
         if let Some(text) = text {
-            self.beside(&text, place, inner);
+            self.read_for_risks(&text, position, inner);
         }
     }
 
-    /// The commands of `find … -exec`.
-    pub(super) fn find_actions(&mut self, made: &Occurrence, place: TextPosition, state: &mut ShellState) {
-        let words = &made.words;
+    /// Reads the commands of `find … -exec`.
+    pub(super) fn read_find_actions(
+        &mut self,
+        occurrence: &Occurrence,
+        position: TextPosition,
+        state: &mut ShellState,
+    ) {
+        let words = &occurrence.words;
         let mut n = 1;
         while n < words.len() {
             let text = words[n].text().unwrap_or_default();
@@ -229,7 +242,7 @@ impl PlanBuilder<'_> {
             if !matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir") {
                 continue;
             }
-            // Only these gather names and end at a `+`.
+            // Only these collect names and end at a `+`.
             let gathers = text.starts_with("-exec");
             let end = (n..words.len())
                 .find(|&m| {
@@ -242,7 +255,7 @@ impl PlanBuilder<'_> {
             let inner: Vec<Word> = words[n..end]
                 .iter()
                 .map(|w| match w.text() {
-                    // A name below where it started: it cannot look like an option unless that did.
+                    // A name below the starting point looks like an option only if the starting point does.
                     Some("{}") if !text.ends_with("dir") => Word {
                         value: WordValue::Pattern(below.clone()),
                         quoted: true,
@@ -257,35 +270,36 @@ impl PlanBuilder<'_> {
             if !inner.is_empty() {
                 let mut there = state.clone();
                 if text.ends_with("dir") {
-                    // In the directory of each file, which may be above where it started.
+                    // The command runs in the directory of each file, which may be above the starting point.
                     there.directory = Rc::new(Directory::Unknown);
                 }
                 let before = (std::mem::take(&mut self.input), std::mem::replace(&mut self.wrapped, true));
-                self.command_words(inner, made.assignments.clone(), Vec::new(), place, &mut there, None);
+                self.read_command_words(inner, occurrence.assignments.clone(), Vec::new(), position, &mut there, None);
                 (self.input, self.wrapped) = before;
             }
             n = end + 1;
         }
     }
 
-    /// What `ssh` is told to run there: read for its risks.
-    pub(super) fn remote(&mut self, made: &mut Occurrence, place: TextPosition, state: &ShellState) {
+    /// Reads the command that `ssh` runs on the other machine, for its risks.
+    pub(super) fn read_ssh_command(&mut self, occurrence: &mut Occurrence, position: TextPosition, state: &ShellState) {
         let takes = "BbcDEeFIiJLlmOopQRSWw";
         let mut n = 1;
-        while let Some(text) = made.words.get(n).and_then(Word::text)
+        while let Some(text) = occurrence.words.get(n).and_then(Word::text)
             && text.starts_with('-')
             && text.len() > 1
         {
             n += if text.len() == 2 && takes.contains(&text[1..]) { 2 } else { 1 };
         }
-        let words: Option<Vec<&str>> = made.words.get(n + 1..).unwrap_or_default().iter().map(Word::text).collect();
+        let words: Option<Vec<&str>> =
+            occurrence.words.get(n + 1..).unwrap_or_default().iter().map(Word::text).collect();
         match words {
             Some(words) if !words.is_empty() => {
                 let text = words.join(" ");
                 let from = self.occurrences.len();
                 let mut elsewhere = state.clone();
                 elsewhere.directory = Rc::new(Directory::Unknown);
-                self.beside(&text, place, &elsewhere);
+                self.read_for_risks(&text, position, &elsewhere);
                 for occurrence in &mut self.occurrences[from..] {
                     occurrence.remote = true;
                 }
@@ -294,8 +308,13 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Programs that options name: `tar --info-script=…`, `rsync -e …`, `git rebase --exec …`.
-    pub(super) fn named_programs(&mut self, made: &Occurrence, place: TextPosition, state: &mut ShellState) {
+    /// Reads programs that options name: `tar --info-script=…`, `rsync -e …`, `git rebase --exec …`.
+    pub(super) fn read_option_programs(
+        &mut self,
+        occurrence: &Occurrence,
+        position: TextPosition,
+        state: &mut ShellState,
+    ) {
         const OPTIONS: &[(&str, &[&str])] = &[
             (
                 "tar",
@@ -317,13 +336,13 @@ impl PlanBuilder<'_> {
                 &["-x", "--exec", "--upload-pack", "--receive-pack", "--extcmd", "--tree-filter", "--index-filter"],
             ),
         ];
-        let program = made.words[0].text().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
+        let program = occurrence.words[0].text().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
         let Some((_, options)) = OPTIONS.iter().find(|(p, _)| *p == program) else { return };
-        for (n, word) in made.words.iter().enumerate().skip(1) {
+        for (n, word) in occurrence.words.iter().enumerate().skip(1) {
             let Some(text) = word.text() else { continue };
             let value = options.iter().find_map(|o| {
                 if text == *o {
-                    return made.words.get(n + 1).and_then(Word::text).map(str::to_owned);
+                    return occurrence.words.get(n + 1).and_then(Word::text).map(str::to_owned);
                 }
                 let attached = match text.strip_prefix(o) {
                     Some(rest) if o.starts_with("--") => rest.strip_prefix('='),
@@ -334,7 +353,7 @@ impl PlanBuilder<'_> {
             });
             let action = text.strip_prefix("--checkpoint-action=exec=").map(str::to_owned);
             if let Some(command) = value.or(action) {
-                self.shell(&command, place, state, true);
+                self.read_shell_text(&command, position, state, true);
             }
         }
     }
@@ -347,23 +366,25 @@ fn is_stdin(word: &Word) -> bool {
     }
 }
 
-pub(super) fn interpreter(program: &str) -> Option<&'static (&'static str, &'static [&'static str], &'static str)> {
+pub(super) fn find_interpreter(
+    program: &str,
+) -> Option<&'static (&'static str, &'static [&'static str], &'static str)> {
     let bare = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     INTERPRETERS.iter().find(|(name, _, _)| *name == program || *name == bare)
 }
 
-/// Programs that can be told to run code, and whose operands are not that.
-const NOT_SCRIPTS: &[&str] = &["gdb", "lldb", "emacs", "vim", "vi", "nvim", "ex", "sqlite3"];
+/// Programs that can run code, but whose operands are not scripts.
+const TAKE_NO_SCRIPT: &[&str] = &["gdb", "lldb", "emacs", "vim", "vi", "nvim", "ex", "sqlite3"];
 
 /// Whether the first operand of a program is a script that it runs.
 pub(crate) fn runs_scripts(program: &str) -> bool {
-    SHELLS.contains(&program) || interpreter(program).is_some() && !NOT_SCRIPTS.contains(&program)
+    SHELLS.contains(&program) || find_interpreter(program).is_some() && !TAKE_NO_SCRIPT.contains(&program)
 }
 
-/// Whether an interpreter gets its code from its words or its input.
-pub(super) fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Option<Opaque> {
+/// Whether an interpreter takes its code from its words or its input.
+pub(super) fn code_source(occurrence: &Occurrence, code: &[&str], letters: &str) -> Option<Opaque> {
     let mut operand = false;
-    for word in &made.words[1..] {
+    for word in &occurrence.words[1..] {
         let Some(text) = word.text() else {
             if is_stdin(word) {
                 return Some(Opaque::Input);
@@ -381,14 +402,14 @@ pub(super) fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Opti
         if is_stdin(word) {
             return Some(Opaque::Input);
         }
-        // Behind the script come its own words.
-        if !text.starts_with('-') || matches!(text, "-m") || informs(text) {
+        // The words behind the script are the script's own.
+        if !text.starts_with('-') || matches!(text, "-m") || prints_information(text) {
             operand = true;
             break;
         }
     }
-    let reads_input =
-        matches!(made.input, InputSource::Pipe | InputSource::Text(_) | InputSource::Files(_)) || made.words.len() == 1;
-    let shell_like = !made.words[0].text().is_some_and(|name| NOT_SCRIPTS.contains(&name) && name != "ex");
+    let reads_input = matches!(occurrence.input, InputSource::Pipe | InputSource::Text(_) | InputSource::Files(_))
+        || occurrence.words.len() == 1;
+    let shell_like = !occurrence.words[0].text().is_some_and(|name| TAKE_NO_SCRIPT.contains(&name) && name != "ex");
     (!operand && reads_input && shell_like).then_some(Opaque::Input)
 }

@@ -1,11 +1,11 @@
-//! Wrappers (`sudo`, `env`, `timeout`, `xargs`, …): programs that run the command behind their own options. The wrapper is
-//! taken off, and the command is read as if it stood alone, in what the wrapper makes of directory, environment and input.
+//! Wrappers (`sudo`, `env`, `timeout`, `xargs`, …) run the command behind their own options. The wrapper is removed,
+//! and the command is read as if it stood alone, with the directory, environment and input that the wrapper gives it.
 
 use super::{
     lex,
-    simple::{goes_up, inert, keeps_characters},
+    plan_builder::{PlanBuilder, TextPosition},
+    simple_command::{goes_up, is_inert_variable, keeps_characters},
     state::ShellState,
-    walk::{PlanBuilder, TextPosition},
 };
 use crate::{
     paths,
@@ -14,25 +14,25 @@ use crate::{
 use countersign_model::{Assignment, Directory, InputSource, Occurrence, Opaque, Redirect, Word, WordValue};
 use std::rc::Rc;
 
-/// Where the command starts is looked for among this many words.
-const POSSIBLE_STARTS: usize = 16;
-/// As many words of a known input count.
-const INPUT_WORDS: usize = 64;
+/// The largest number of words that are tried as the start of the command.
+const MAX_COMMAND_STARTS: usize = 16;
+/// The largest number of words taken from a known input.
+const MAX_INPUT_WORDS: usize = 64;
 
-/// A wrapper's command line, as far as it has been read.
+/// The state of reading a wrapper's command line.
 struct WrapperScan<'a> {
     program: &'a str,
     wrapper: &'a tables::Wrapper,
     words: &'a [Word],
     parsed: ParsedOptions<'a>,
-    /// Where the command behind it starts.
-    rest: usize,
-    /// Whether that may be wrong.
+    /// The index of the first word of the command.
+    command_start: usize,
+    /// The start of the command may be wrong.
     unclear: bool,
-    /// `su -c '…'`, `env -S '…'`: text for a shell, or near enough.
+    /// `su -c '…'`, `env -S '…'`: text for a shell or similar.
     payloads: Vec<String>,
     assignments: Vec<Assignment>,
-    /// What the command behind it runs in.
+    /// The state of the shell for the wrapped command.
     inner: ShellState,
 }
 
@@ -49,8 +49,8 @@ impl<'a> WrapperScan<'a> {
             program,
             wrapper,
             words,
-            rest: 1 + parsed.rest,
-            // Options that we do not know may take a value, or name a program themselves.
+            command_start: 1 + parsed.rest,
+            // An unknown option may take a value, or name a program itself.
             unclear: parsed.misfit.is_some() || parsed.has(&["-S", "--split-string"]),
             parsed,
             payloads: Vec::new(),
@@ -59,7 +59,7 @@ impl<'a> WrapperScan<'a> {
         }
     }
 
-    fn informs(&self) -> bool {
+    fn prints_information(&self) -> bool {
         self.parsed.has(&["--version", "--help", "-V"]) && self.wrapper.kind != WrapperKind::Privileged
     }
 
@@ -67,14 +67,14 @@ impl<'a> WrapperScan<'a> {
         self.wrapper.kind == WrapperKind::Privileged
     }
 
-    /// What its options do: files that it opens become redirects, text becomes a payload. Gives the directory that it goes
-    /// to, of several the last.
+    /// Reads the options: files that the wrapper opens become redirects, text becomes a payload. Returns the
+    /// directory that it changes to; of several, the last.
     fn read_options(&mut self, state: &ShellState, redirects: &mut Vec<Redirect>) -> Option<Word> {
         let mut moved = None;
         for (option, value, role) in &self.parsed.options {
             match (role, value) {
                 (OperandRole::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
-                    // A program goes by where things really are.
+                    // A program resolves symbolic links.
                     self.inner.directory = Rc::new(match (value.text(), &*state.directory) {
                         (Some(to), Directory::Known(from)) if !goes_up(to) => {
                             Directory::Known(from.iter().map(|d| paths::clean(&paths::join(d, to))).collect())
@@ -97,151 +97,157 @@ impl<'a> WrapperScan<'a> {
         moved
     }
 
-    /// `env NAME=value …`, `env -i`.
+    /// Reads `env NAME=value …` and `env -i`.
     fn read_environment(&mut self) {
         if !matches!(self.wrapper.kind, WrapperKind::Environment | WrapperKind::Privileged) {
             return;
         }
-        while let Some(text) = self.words.get(self.rest).and_then(Word::text)
+        while let Some(text) = self.words.get(self.command_start).and_then(Word::text)
             && let Some((name, value)) = text.split_once('=')
             && lex::name_length(name.as_bytes()) == Some(name.len())
         {
             let value = WordValue::One(value.to_owned());
             self.unclear |= !keeps_characters(name, &value);
-            if !inert(name) {
+            if !is_inert_variable(name) {
                 self.assignments.push(Assignment { name: name.to_owned(), value });
             }
-            self.rest += 1;
+            self.command_start += 1;
         }
-        // `env -i`, `env -u NAME` change the environment too.
+        // `env -i` and `env -u NAME` change the environment too.
         if self.parsed.has(&["-i", "-u", "--ignore-environment", "--unset"]) {
             self.assignments.push(Assignment { name: "environment".to_owned(), value: WordValue::Unknown });
         }
     }
 
-    /// Passes over the wrapper's own operands, to where the command starts.
+    /// Skips the wrapper's own operands to the start of the command.
     fn find_command(&mut self, redirects: &mut Vec<Redirect>) {
         let words = self.words;
         let payload_at = |n: usize| words.get(n).and_then(Word::text).map(str::to_owned);
         if self.program == "flock"
-            && let Some(file) = words.get(self.rest)
+            && let Some(file) = words.get(self.command_start)
         {
             redirects.push(Redirect { target: file.clone(), write: true, append: true });
         }
-        // `su user -c '…'`: its options need not come first.
+        // `su user -c '…'`: the options need not come first.
         if matches!(self.program, "su" | "runuser")
             && let Some(at) = words.iter().position(|w| matches!(w.text(), Some("-c" | "--command")))
             && self.payloads.is_empty()
         {
             self.payloads.extend(payload_at(at + 1));
-            self.rest = words.len();
+            self.command_start = words.len();
         }
         let names_user = self.parsed.has(&["-u", "--user"]) && self.program == "runuser";
-        self.rest += if names_user { 0 } else { self.wrapper.operands };
-        if words.get(self.rest).and_then(Word::text) == Some("-c") {
-            self.payloads.extend(payload_at(self.rest + 1));
-            self.rest = words.len();
+        self.command_start += if names_user { 0 } else { self.wrapper.operands };
+        if words.get(self.command_start).and_then(Word::text) == Some("-c") {
+            self.payloads.extend(payload_at(self.command_start + 1));
+            self.command_start = words.len();
         }
     }
 
     fn command(&self) -> &'a [Word] {
-        self.words.get(self.rest..).unwrap_or_default()
+        self.words.get(self.command_start..).unwrap_or_default()
     }
 
-    /// Whether the wrapper counts as an occurrence of its own. `nohup` and its kind leave nothing of their own; a path may
-    /// be another program of that name.
-    fn stands_for_itself(&self, is_path: bool, made: &Occurrence) -> bool {
+    /// Whether the wrapper is an occurrence of its own. `nohup` and similar add nothing; a wrapper given by its path
+    /// may be another program of that name.
+    fn is_own_occurrence(&self, is_path: bool, occurrence: &Occurrence) -> bool {
         self.is_privileged()
             || is_path && !paths::is_system(self.words[0].text().unwrap_or_default())
             || self.wrapper.kind == WrapperKind::Foreign
-            // It gives its words to a shell once more.
+            // `parallel` passes its words to a shell again.
             || self.program == "parallel"
-            || made.opaque.is_some()
+            || occurrence.opaque.is_some()
     }
 }
 
 impl PlanBuilder<'_> {
-    /// A program that runs the command behind its own options.
+    /// Reads a program that runs the command behind its own options.
     pub(super) fn strip_wrapper(
         &mut self,
         program: &str,
         wrapper: &tables::Wrapper,
-        mut made: Occurrence,
-        place: TextPosition,
+        mut occurrence: Occurrence,
+        position: TextPosition,
         state: &mut ShellState,
         is_path: bool,
     ) {
-        let words = made.words.clone();
-        let mut wrapped = WrapperScan::new(program, wrapper, &words, &made.assignments, state);
-        if wrapped.informs() {
-            self.emit(made);
+        let words = occurrence.words.clone();
+        let mut wrapped = WrapperScan::new(program, wrapper, &words, &occurrence.assignments, state);
+        if wrapped.prints_information() {
+            self.emit(occurrence);
             return;
         }
-        // To go somewhere is judged as it is for `cd`.
-        if let Some(to) = wrapped.read_options(state, &mut made.redirects) {
+        // Changing the directory is judged as for `cd`.
+        if let Some(to) = wrapped.read_options(state, &mut occurrence.redirects) {
             self.emit(Occurrence {
                 words: vec![Word::literal("cd"), Word::literal("--"), to],
                 redirects: Vec::new(),
                 assignments: Vec::new(),
                 opaque: None,
-                ..made.clone()
+                ..occurrence.clone()
             });
         }
         wrapped.read_environment();
-        wrapped.find_command(&mut made.redirects);
+        wrapped.find_command(&mut occurrence.redirects);
         if wrapped.command().is_empty() || wrapped.unclear {
-            self.wrapper_without_command(wrapped, made, place);
+            self.read_unclear_wrapper(wrapped, occurrence, position);
         } else {
-            self.wrapped_command(wrapped, made, place, is_path);
+            self.read_wrapped_command(wrapped, occurrence, position, is_path);
         }
     }
 
-    /// No command stands behind it, or it is not clear where: then the wrapper stands for what it runs.
-    fn wrapper_without_command(&mut self, wrapped: WrapperScan<'_>, mut made: Occurrence, place: TextPosition) {
+    /// Reads a wrapper whose command is missing or cannot be found: the wrapper then stands for what it runs.
+    fn read_unclear_wrapper(&mut self, wrapped: WrapperScan<'_>, mut occurrence: Occurrence, position: TextPosition) {
         let privileged = wrapped.is_privileged();
         let has_payloads = !wrapped.payloads.is_empty() && !wrapped.unclear;
         if wrapped.unclear || privileged {
-            made.opaque.get_or_insert(Opaque::Wrapper);
+            occurrence.opaque.get_or_insert(Opaque::Wrapper);
         }
-        made.verb = wrapped.program.to_owned();
+        occurrence.verb = wrapped.program.to_owned();
         if privileged && !wrapped.unclear || has_payloads {
-            made.opaque = None;
+            occurrence.opaque = None;
         }
-        made.privileged = privileged;
-        self.emit(made);
+        occurrence.privileged = privileged;
+        self.emit(occurrence);
         for text in &wrapped.payloads {
             let before = std::mem::replace(&mut self.privileged, privileged);
             if has_payloads {
-                self.shell(text, place, &wrapped.inner, true);
+                self.read_shell_text(text, position, &wrapped.inner, true);
             } else {
-                self.beside(text, place, &wrapped.inner);
+                self.read_for_risks(text, position, &wrapped.inner);
             }
             self.privileged = before;
         }
         if wrapped.unclear {
-            // Where the command starts is not clear: read from every word that could be it.
+            // Reads from every word that may be the start of the command.
             let before = std::mem::replace(&mut self.shadow, true);
-            for at in 1..wrapped.words.len().min(POSSIBLE_STARTS) {
+            for at in 1..wrapped.words.len().min(MAX_COMMAND_STARTS) {
                 let input = self.input.clone();
                 let words = wrapped.words[at..].to_vec();
-                self.command_words(words, Vec::new(), Vec::new(), place, &mut wrapped.inner.clone(), None);
+                self.read_command_words(words, Vec::new(), Vec::new(), position, &mut wrapped.inner.clone(), None);
                 self.input = input;
             }
             self.shadow = before;
         }
     }
 
-    /// The command behind the wrapper, read as one of its own.
-    fn wrapped_command(&mut self, wrapped: WrapperScan<'_>, made: Occurrence, place: TextPosition, is_path: bool) {
+    /// Reads the command behind the wrapper as a command of its own.
+    fn read_wrapped_command(
+        &mut self,
+        wrapped: WrapperScan<'_>,
+        occurrence: Occurrence,
+        position: TextPosition,
+        is_path: bool,
+    ) {
         let privileged = wrapped.is_privileged();
-        let apart = wrapped.stands_for_itself(is_path, &made) || !made.redirects.is_empty();
+        let apart = wrapped.is_own_occurrence(is_path, &occurrence) || !occurrence.redirects.is_empty();
         let kind = wrapped.wrapper.kind;
         let mut command = wrapped.command().to_vec();
         if kind == WrapperKind::Input {
-            self.add_words_of_input(&mut command, &wrapped.parsed);
+            self.add_input_words(&mut command, &wrapped.parsed);
         }
         if apart {
-            let mut own = made.clone();
+            let mut own = occurrence.clone();
             own.privileged = privileged;
             self.emit(own);
         }
@@ -253,21 +259,21 @@ impl PlanBuilder<'_> {
         if kind == WrapperKind::Shell {
             let text: Option<Vec<String>> = command.iter().map(|w| w.text().map(str::to_owned)).collect();
             match text {
-                Some(text) => self.shell(&text.join(" "), place, &inner, true),
-                None => self.unread("", Opaque::Wrapper, &inner),
+                Some(text) => self.read_shell_text(&text.join(" "), position, &inner, true),
+                None => self.emit_unread("", Opaque::Wrapper, &inner),
             }
         } else {
-            // What it reads is its input, not its command's.
+            // The wrapper reads the input, not its command.
             let input = if kind == WrapperKind::Input { InputSource::Inherited } else { self.input.clone() };
-            let redirects = if apart { Vec::new() } else { made.redirects };
-            self.command_words(command, wrapped.assignments, redirects, place, &mut inner, Some(input));
+            let redirects = if apart { Vec::new() } else { occurrence.redirects };
+            self.read_command_words(command, wrapped.assignments, redirects, position, &mut inner, Some(input));
         }
         (self.privileged, self.input, self.wrapped, self.timed) = before;
     }
 
-    /// `xargs`: the words of its input become words of the command, in place of a mark or behind the others.
-    fn add_words_of_input(&self, command: &mut Vec<Word>, parsed: &ParsedOptions<'_>) {
-        // A list counts only where its words are its lines, more or less, and where it is what is read.
+    /// `xargs`: adds the words of its input to the command, in place of a placeholder or at the end.
+    fn add_input_words(&self, command: &mut Vec<Word>, parsed: &ParsedOptions<'_>) {
+        // A list counts only if its words are roughly its lines, and if it is what xargs reads.
         let odd = |(option, value, _): &(String, Option<Word>, OperandRole)| match option.as_str() {
             "-d" | "--delimiter" => {
                 !value.as_ref().and_then(Word::text).is_some_and(|d| matches!(d, "\\n" | "\n" | "\\0"))
@@ -276,11 +282,12 @@ impl PlanBuilder<'_> {
             _ => false,
         };
         let names = match &self.input {
-            InputSource::Files(globs) if !parsed.options.iter().any(odd) => Some(words_of_names(globs)),
+            InputSource::Files(globs) if !parsed.options.iter().any(odd) => Some(file_name_words(globs)),
             _ => None,
         };
-        let given = |names: &[&str]| parsed.options.iter().filter(|(o, _, _)| names.contains(&o.as_str())).count();
-        let marks = given(&["-I", "-i", "--replace"]);
+        let count_options =
+            |names: &[&str]| parsed.options.iter().filter(|(o, _, _)| names.contains(&o.as_str())).count();
+        let marks = count_options(&["-I", "-i", "--replace"]);
         let mark = parsed.options.iter().find_map(|(o, v, _)| {
             let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
             named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
@@ -288,26 +295,26 @@ impl PlanBuilder<'_> {
         if let Some(mark) = &mark {
             self.replace_mark(command, mark, names.as_ref());
         }
-        // Where it is told how many words to take as well, only one of the two holds.
-        if mark.is_none() || given(&["-L", "-l", "--max-lines", "-n", "--max-args"]) > 0 {
-            // What is known of its input counts, though not as the whole of it.
+        // With an option for the number of words as well, only one of the two options takes effect.
+        if mark.is_none() || count_options(&["-L", "-l", "--max-lines", "-n", "--max-args"]) > 0 {
+            // Known input counts, but may not be all of it.
             if let InputSource::Text(Some(text)) = &self.input {
-                command.extend(text.split_whitespace().take(INPUT_WORDS).map(Word::literal));
+                command.extend(text.split_whitespace().take(MAX_INPUT_WORDS).map(Word::literal));
             }
             command.push(names.unwrap_or_else(Word::unknown));
         }
-        // Of two marks the last holds, and any word may be it.
+        // Of two placeholders the last counts, and any word may contain it.
         if marks > 1 {
             command.iter_mut().for_each(|w| *w = Word::unknown());
         }
     }
 
-    /// `xargs -I{} … {} …`.
+    /// Replaces the placeholder of `xargs -I{} … {} …`.
     fn replace_mark(&self, command: &mut [Word], mark: &str, names: Option<&Word>) {
         for word in command {
             if let Some(text) = word.text().filter(|t| t.contains(mark)) {
                 let hint = match &self.input {
-                    InputSource::Text(Some(given)) => Some(text.replace(mark, given.trim())),
+                    InputSource::Text(Some(input)) => Some(text.replace(mark, input.trim())),
                     _ => None,
                 };
                 *word = match names {
@@ -320,6 +327,6 @@ impl PlanBuilder<'_> {
 }
 
 /// Words from a list of file names.
-fn words_of_names(globs: &[String]) -> Word {
+fn file_name_words(globs: &[String]) -> Word {
     Word { value: WordValue::Pattern(globs.to_vec()), quoted: false, many: true, substituted: true, hint: None }
 }
