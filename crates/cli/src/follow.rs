@@ -84,7 +84,7 @@ fn follow(
                     },
                 }
             }
-            RecordContent::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
+            RecordContent::Frame(Frame::ConfinementMet { note }) => notes.push(note.as_str().to_owned()),
             RecordContent::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
                 notes.push(escaped(&path, change))
             }

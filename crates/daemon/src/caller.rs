@@ -71,7 +71,7 @@ impl Caller {
 
     /// Whether a connection that goes on may go on: a token may have been taken back, or have ended.
     pub(crate) fn still_holds(&self, roster: &Roster, now: Timestamp) -> bool {
-        self.token.is_none_or(|id| roster.token(id).is_some_and(|t| t.holds(now)))
+        self.token.is_none_or(|id| roster.token(id).is_some_and(|t| t.is_valid_at(now)))
     }
 
     pub(crate) fn by(&self) -> DecidedBy {

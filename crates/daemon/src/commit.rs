@@ -551,7 +551,7 @@ impl CommitLoop {
             sandbox: sandbox_spec,
             user: prepared.user,
         };
-        Ok(Order::under(launch.permit, what)?)
+        Ok(Order::new(launch.permit, what)?)
     }
 
     /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.

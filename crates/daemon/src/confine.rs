@@ -54,7 +54,7 @@ pub(crate) fn base_only(
     let named = |name: &str| request.args.env.contains_key(name) && (asked || !env::injects(name));
     // Where the system or the home keeps a toolchain, when that says so.
     let tools =
-        |(name, value): &(String, String)| TOOLS.contains(&name.as_str()) && places::keeps_programs(value, homes);
+        |(name, value): &(String, String)| TOOLS.contains(&name.as_str()) && places::is_program_place(value, homes);
     env.retain(|v| is_base_variable(&v.0) || v.0 == "PWD" || named(&v.0) || tools(v));
     let (kept, left) = std::mem::take(&mut exposure.names).into_iter().partition(|n| env.iter().any(|(k, _)| k == n));
     exposure.names = kept;

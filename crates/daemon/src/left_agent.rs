@@ -37,7 +37,7 @@ pub(crate) fn left(chain: &ProcessChain, roster: &Roster) -> Option<AgentTrace> 
     // Without a registered agent there is nobody to have left.
     roster.agents().next()?;
     let grouped = chain.iter().filter_map(|(process, _)| agent_of_group(&group_of(process.pid)?));
-    let session = grouped.filter_map(|agent| roster.of_agent(agent)).map(|s| s.id).next();
+    let session = grouped.filter_map(|agent| roster.session_of_agent(agent)).map(|s| s.id).next();
     if let Some(session) = session {
         return Some(AgentTrace::Group(session));
     }

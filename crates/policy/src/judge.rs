@@ -133,7 +133,7 @@ pub fn judge(
 
 /// The occurrences that nothing lets run.
 pub(crate) fn uncovered(coverage: &[Coverage]) -> Vec<usize> {
-    (0..coverage.len()).filter(|n| !coverage[*n].holds()).collect()
+    (0..coverage.len()).filter(|n| !coverage[*n].is_covered()).collect()
 }
 
 /// Whether all of a plan is known to do nothing but read.
@@ -184,11 +184,11 @@ fn cannot_be_held(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static s
     if context.wanted.is_some_and(|wanted| wanted != Confinement::ReadOnly) {
         return Some(("it only reads, but shall not be held to that", "a person's answer"));
     }
-    if !context.kernel.holds(Confinement::ReadOnly) {
+    if !context.kernel.can_enforce(Confinement::ReadOnly) {
         let help = "a kernel that confines it (Linux 6.2 with Landlock), or a person's answer";
         return Some(("it only reads, but nothing would hold it to that", help));
     }
-    if !context.kernel.scopes() && plan.occurrences.iter().any(|o| o.timed) {
+    if !context.kernel.can_scope_signals() && plan.occurrences.iter().any(|o| o.timed) {
         let why = "on this kernel what is confined can signal nobody, and `timeout` must";
         return Some((why, "leave `timeout` out (the task has a limit of its own), or a person's answer"));
     }
@@ -412,11 +412,11 @@ fn coverage(
         }
     }
     // Going somewhere to run what is granted there asks nothing of its own.
-    let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.holds() || is_cd(o));
+    let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.is_covered() || is_cd(o));
     if rest_is_covered && all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             let plain = occurrence.opaque.is_none() && !occurrence.loose && occurrence.redirects.is_empty();
-            if is_cd(occurrence) && !all[n].holds() && plain && risks[n].is_empty() {
+            if is_cd(occurrence) && !all[n].is_covered() && plain && risks[n].is_empty() {
                 all[n] = Coverage::SideEffect;
             }
         }

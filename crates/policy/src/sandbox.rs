@@ -60,10 +60,10 @@ impl SandboxCase<'_> {
             GrantedSandbox::Narrow | GrantedSandbox::Workspace => {}
         }
         // A kernel that cannot confine: a person, a grant or a rule lets it run all the same, and is told so.
-        if !context.kernel.holds(sandbox.confinement) {
+        if !context.kernel.can_enforce(sandbox.confinement) {
             sandbox = Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Kernel);
         } else if sandbox.confinement == Confinement::ReadOnly
-            && !context.kernel.scopes()
+            && !context.kernel.can_scope_signals()
             && self.plan.occurrences.iter().any(|o| o.timed)
         {
             sandbox.confinement = Confinement::Workspace;

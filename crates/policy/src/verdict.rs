@@ -27,7 +27,7 @@ impl VerdictInput {
         assessment: &Assessment,
     ) -> (Verdict, Sandbox) {
         let sandbox = assessment.sandbox.clone();
-        let held = context.kernel.holds(sandbox.confinement);
+        let held = context.kernel.can_enforce(sandbox.confinement);
         let open = uncovered(&assessment.coverage);
         let verdict = if context.degraded && !self.only_reads {
             Verdict::Deny(degraded())
@@ -40,7 +40,7 @@ impl VerdictInput {
             let refusal =
                 Refusal::new(RefusalCode::NotForAudience, "strangers may only read, and only in their own folder");
             Verdict::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
-        } else if self.is_automatic(context) && context.kernel.holds(Confinement::Workspace) {
+        } else if self.is_automatic(context) && context.kernel.can_enforce(Confinement::Workspace) {
             return (Verdict::Allow { rule: "profile.full_auto" }, unseen(context));
         } else if context.profile == Profile::Locked {
             Verdict::Deny(locked())

@@ -60,7 +60,7 @@ fn not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
 }
 
 fn run(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> ExitCode {
-    let what = order.what();
+    let what = order.request();
     // Checked by the daemon when it read them; a rule that does not compile here cannot let anything through unseen.
     match User::new(&what.redaction) {
         Ok(user) => countersign_redact::install(user),

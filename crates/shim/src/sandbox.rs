@@ -136,7 +136,7 @@ pub(crate) fn build(
         landlock: has.landlock.min(sandbox.kernel.landlock).min(Kernel::FULL.landlock),
         seccomp: has.seccomp && sandbox.kernel.seccomp,
     };
-    if !kernel.holds(confinement) {
+    if !kernel.can_enforce(confinement) {
         return Err(SandboxError::Kernel { wanted: confinement, landlock: kernel.landlock });
     }
     let mut built = Sandbox { restrictions: Restrictions::default(), enforced: None, env: BTreeMap::new() };
@@ -144,9 +144,9 @@ pub(crate) fn build(
         return Ok(built);
     }
     built.restrictions.no_new_privileges = true;
-    let missing = kernel.lacks(confinement).into_iter().map(Text::from_static).collect();
+    let missing = kernel.missing_parts(confinement).into_iter().map(Text::from_static).collect();
     let confined = confinement >= Confinement::Workspace;
-    let landlock = if confined || kernel.scopes() { kernel.landlock } else { 0 };
+    let landlock = if confined || kernel.can_scope_signals() { kernel.landlock } else { 0 };
     // Work that reaches nobody still serves and tests itself, where the kernel gives it a network of its own.
     let own_network = match (confinement, sandbox.network) {
         (Confinement::Workspace, Network::None) => OwnNetwork::available(another),
@@ -155,7 +155,7 @@ pub(crate) fn build(
     built.enforced = Some(EnforcedSandbox { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
     let ruleset = |net| confine::ruleset(kernel.landlock, confined, net).map_err(SandboxError::Ruleset);
     if !confined {
-        built.restrictions.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
+        built.restrictions.ruleset = if kernel.can_scope_signals() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
     let own = make_temporary(site.temporary).map_err(SandboxError::Temporary)?;
@@ -200,7 +200,7 @@ pub(crate) fn build(
     enter(&ruleset, &plan.rules[plan.entered..])?;
     built.restrictions.ruleset = Some(ruleset);
     let may = SocketFamilies { inet: !alone, unix: sandbox.unix_sockets };
-    built.restrictions.filter = seccomp::filter(confinement, may, kernel.scopes());
+    built.restrictions.filter = seccomp::filter(confinement, may, kernel.can_scope_signals());
     built.restrictions.own_network = own_network;
     Ok(built)
 }
@@ -308,7 +308,7 @@ impl<'a> PathRules<'a> {
     }
 
     fn is_secret(&self, path: &str, kind: PathKind) -> bool {
-        places::is_kept_out(path, &self.sandbox.homes, kind == PathKind::Directory)
+        places::is_hidden_from_readers(path, &self.sandbox.homes, kind == PathKind::Directory)
             || places::is_protected(path, &self.sandbox.homes, &self.sandbox.protected)
     }
 

@@ -52,9 +52,9 @@ impl TaskSandbox {
         // Its own limit it knows about.
         let late = late && what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {
-            frames.push(Frame::WallMet { note: Text::from_static(post_run::LATE) });
+            frames.push(Frame::ConfinementMet { note: Text::from_static(post_run::LATE) });
         } else if failed && let Some(note) = post_run::note(self.confinement, &what.sandbox, streams) {
-            frames.push(Frame::WallMet { note: text(mask, &note) });
+            frames.push(Frame::ConfinementMet { note: text(mask, &note) });
         }
         frames
     }

@@ -139,7 +139,7 @@ fn read_journal(
     settled: Digest,
     account: &mut TaskAccount,
 ) -> io::Result<(Digest, SealedJournal)> {
-    let mut read = JournalCheck::new(HashChain::of_journal(task, prologue_head), account);
+    let mut read = JournalCheck::new(HashChain::for_journal(task, prologue_head), account);
     match regular(&dir.join(journal::FILE)) {
         Ok(file) => read.all(file)?,
         Err(e) if passes(&e) => return Err(e),

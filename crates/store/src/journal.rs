@@ -34,7 +34,7 @@ impl JournalWriter {
         let file = take_name(dir)?;
         let mut writer = Self {
             file,
-            chain: HashChain::of_journal(task, prologue),
+            chain: HashChain::for_journal(task, prologue),
             first_seq,
             next_seq: first_seq,
             began: clock::steady(),
@@ -208,7 +208,7 @@ pub struct ClosedJournal {
 
 /// Reads a journal that was taken over, cuts off what does not read, and says how it ended.
 pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<ClosedJournal> {
-    let mut chain = HashChain::of_journal(task, prologue);
+    let mut chain = HashChain::for_journal(task, prologue);
     let (mut next_seq, mut whole, mut closing, mut damage) = (first_seq, 0, None, None);
     let mut reader = BufReader::with_capacity(256 * 1024, file);
     let mut bytes = Vec::new();

@@ -192,8 +192,8 @@ impl Ledger {
             .optional()
             .map_err(damaged)?;
         let (next, chain) = match last {
-            Some((n, head)) => (n + 1, HashChain::resumed(Digest::from_bytes(head))),
-            None => (1, HashChain::of_ledger()),
+            Some((n, head)) => (n + 1, HashChain::resume(Digest::from_bytes(head))),
+            None => (1, HashChain::for_ledger()),
         };
         let marker = HighWaterFile::of(path);
         if next > 1 {
@@ -324,7 +324,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
         | Decision::Lost { .. }
         | Decision::Expired { .. }
         | Decision::Entered(_)
-        | Decision::House { .. } => {}
+        | Decision::DaemonStateChanged { .. } => {}
     }
     Ok(())
 }

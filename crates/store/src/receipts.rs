@@ -296,7 +296,7 @@ impl LedgerReader {
         let Some((n, line)) = row else { return Ok(None) };
         let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
         match record.what {
-            RecordContent::Decision(Decision::House { state, .. }) => Ok(Some(state)),
+            RecordContent::Decision(Decision::DaemonStateChanged { state, .. }) => Ok(Some(state)),
             _ => Ok(None),
         }
     }
@@ -334,7 +334,7 @@ impl LedgerReader {
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            if let RecordContent::Decision(Decision::House { state, .. }) = record.what {
+            if let RecordContent::Decision(Decision::DaemonStateChanged { state, .. }) = record.what {
                 use countersign_model::DaemonState::{Boot, Halted};
                 if state == Boot && last != Some(Halted) {
                     return Ok(true);
@@ -357,7 +357,7 @@ impl LedgerReader {
         let Some((n, line)) = row else { return Ok(None) };
         let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
         match record.what {
-            RecordContent::Decision(Decision::House { boot, .. }) => Ok(boot.map(|b| b.into_inner())),
+            RecordContent::Decision(Decision::DaemonStateChanged { boot, .. }) => Ok(boot.map(|b| b.into_inner())),
             _ => Ok(None),
         }
     }

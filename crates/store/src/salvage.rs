@@ -152,7 +152,7 @@ impl LedgerCopy {
         let mark = HighWaterMark::read(&home.ledger()).map(|m| m.decision);
         let mut insert =
             to.prepare("INSERT OR IGNORE INTO decisions (n, task, seq, line, head) VALUES (?1, ?2, ?3, ?4, ?5)")?;
-        let mut chain = HashChain::of_ledger();
+        let mut chain = HashChain::for_ledger();
         let mut last = 0;
         let query = "SELECT n, task, seq, line, head FROM decisions WHERE n >= ?1 ORDER BY n";
         let clean = scan(from, query, "SELECT max(n) FROM decisions", mark, |row| {
@@ -172,7 +172,7 @@ impl LedgerCopy {
             if follows && chain.head() != head {
                 self.salvaged.changed.push(n);
             }
-            chain = HashChain::resumed(head);
+            chain = HashChain::resume(head);
             last = n;
             self.salvaged.decisions += 1;
             if let Some(Ok(task)) = parsed {
@@ -304,7 +304,7 @@ fn told(home: &Home, task: TaskId) -> io::Result<Vec<LedgerEntry>> {
         on_session_end: OnSessionEnd::Keep,
         idempotency: None,
     };
-    let at = task.asked_about();
+    let at = task.created_at();
     let mut entries = vec![entry(task, 0, at, planned)];
     // What was decided between asking and launch has its numbers, and nothing else is known of it.
     for seq in 1..first.seq.saturating_sub(1) {

@@ -140,7 +140,7 @@ impl TaskStream {
 /// Where a task's journal begins, and the head of the decisions before it. None before its launch is decided: only
 /// then is it known where.
 pub fn prologue(ledger: &LedgerReader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
-    let mut chain = HashChain::of_prologue(task);
+    let mut chain = HashChain::for_prologue(task);
     for (seq, line) in ledger.decisions(task, 0)? {
         chain.push(&line);
         let launched = r#""kind":"task.launched""#;

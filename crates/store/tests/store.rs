@@ -95,7 +95,7 @@ fn every_prefix_of_a_journal_is_a_journal() {
         assert_eq!((remains.next_seq, remains.closing.is_some()), (3 + lines, false), "cut at {cut}");
         let kept = std::fs::metadata(dir.path().join(journal::FILE)).unwrap().len();
         assert_eq!(kept + remains.torn, cut as u64, "the torn line is cut off and counted");
-        let mut chain = HashChain::of_journal(task(1), digest("head"));
+        let mut chain = HashChain::for_journal(task(1), digest("head"));
         for line in String::from_utf8(whole[..kept as usize].to_vec()).unwrap().lines() {
             chain.push(line);
         }

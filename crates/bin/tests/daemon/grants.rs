@@ -545,7 +545,7 @@ fn one_saved_answer_lets_go_everything_that_it_covers() {
     // What is granted beforehand does the same.
     s.client.grant(&body(json!({"verb": "mkdir", "directory": s.repo}))).unwrap();
     assert!(ran(&s.daemon.settled(other.task_id)));
-    assert_eq!(s.client.approval(&other.id.to_string()).unwrap().resolution().unwrap(), "Approved by what was granted");
+    assert_eq!(s.client.approval(&other.id.to_string()).unwrap().resolution().unwrap(), "Approved: a saved grant covers it");
 }
 
 #[test]

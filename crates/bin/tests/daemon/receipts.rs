@@ -374,7 +374,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
             .unwrap()
             .map(Result::unwrap)
             .collect();
-        let mut chain = countersign_model::HashChain::of_ledger();
+        let mut chain = countersign_model::HashChain::for_ledger();
         for (n, task, line) in rows {
             chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
             conn.execute("UPDATE decisions SET head = ?1 WHERE n = ?2", (chain.head().as_bytes(), n)).unwrap();
@@ -816,7 +816,7 @@ fn an_older_house_gets_its_receipts() {
          DROP INDEX tasks_unsealed; ALTER TABLE tasks DROP COLUMN sealed;",
     )
     .unwrap();
-    let mut chain = countersign_model::HashChain::of_ledger();
+    let mut chain = countersign_model::HashChain::for_ledger();
     for (n, (task, seq, line)) in (1i64..).zip(rows) {
         chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
         let head = chain.head();

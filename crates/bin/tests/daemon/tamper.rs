@@ -72,7 +72,7 @@ impl Stopped {
             conn.query_row(end, [task.to_string()], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).unwrap();
         let at = countersign_store::clock::now();
         let line = Record::decision_line(seq as u64 + 1, at, decision);
-        let mut chain = HashChain::resumed(Digest::from_bytes(head));
+        let mut chain = HashChain::resume(Digest::from_bytes(head));
         chain.push(&format!("{task} {line}"));
         let head = chain.head();
         let row = (n + 1, task.to_string(), seq + 1, line, head.as_bytes());

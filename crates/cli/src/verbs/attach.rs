@@ -384,7 +384,7 @@ impl AttachSession {
         match record.what {
             RecordContent::Frame(Frame::Output { stream, .. }) => self.display.stream = stream,
             RecordContent::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
-            RecordContent::Frame(Frame::WallMet { note }) => self.account.notes.push(note.as_str().to_owned()),
+            RecordContent::Frame(Frame::ConfinementMet { note }) => self.account.notes.push(note.as_str().to_owned()),
             RecordContent::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
                 self.account.notes.push(escaped(&path, change))
             }

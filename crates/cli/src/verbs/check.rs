@@ -310,7 +310,7 @@ fn tell(
     writeln!(out)?;
     for (n, occurrence, coverage, directories) in own(plan, assessment) {
         let denied = assessment.culprit == Some(n);
-        let word = match (denied, coverage.holds()) {
+        let word = match (denied, coverage.is_covered()) {
             (true, _) => "deny",
             (false, true) => "allow",
             (false, false) => "ask",
@@ -380,7 +380,7 @@ fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Palette) ->
     }
     let mut colours = vec![None; command.len()];
     for (n, occurrence, coverage, _) in own(plan, assessment) {
-        let colour = match (assessment.culprit == Some(n), coverage.holds()) {
+        let colour = match (assessment.culprit == Some(n), coverage.is_covered()) {
             (true, _) => "31",
             (false, true) => "32",
             (false, false) => "33",

@@ -230,17 +230,17 @@ fn confinement(probed: Result<&Value, &String>, config: ConfineConfig) -> Vec<(&
         used if used < landlock => format!("Landlock {used} of {landlock}, as config.toml says"),
         used => format!("Landlock {used}"),
     };
-    let lacks = |confinement| kernel.lacks(confinement).join(", ");
-    let shield = match kernel.scopes() {
+    let lacks = |confinement| kernel.missing_parts(confinement).join(", ");
+    let shield = match kernel.can_scope_signals() {
         true => format!("{version}: no signals, tracing or abstract sockets to the outside, no new rights"),
         false => format!("{version}: partial, no new rights only (lacks {})", lacks(Confinement::Shield)),
     };
-    let read_only = match (kernel.holds(Confinement::ReadOnly), kernel.scopes()) {
+    let read_only = match (kernel.can_enforce(Confinement::ReadOnly), kernel.can_scope_signals()) {
         (true, true) => "what only reads runs unasked: it writes nothing, reaches nobody, reads no keys".to_owned(),
         (true, false) => "what only reads runs unasked, and can signal nobody; with `timeout` it asks".to_owned(),
         (false, _) => "cannot be enforced here: what only reads asks instead".to_owned(),
     };
-    let workspace = match kernel.holds(Confinement::Workspace) {
+    let workspace = match kernel.can_enforce(Confinement::Workspace) {
         true => {
             let network = match (config.network, probed["features"]["own_network"] == json!(true)) {
                 (Network::Open, true) => "network where it was accepted, else its own loopback",

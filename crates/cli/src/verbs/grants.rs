@@ -113,7 +113,7 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
             names
                 .iter()
                 .map(|name| {
-                    Risk::named(name).ok_or_else(|| {
+                    Risk::from_name(name).ok_or_else(|| {
                         let all = Risk::ALL.map(Risk::as_str).join(", ");
                         UsageError(format!("--accept `{}` is no risk: {all}", DisplaySafe::bounded(name, 40)))
                     })

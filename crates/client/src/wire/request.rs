@@ -1,7 +1,7 @@
 //! One request as a value, and as the bytes that go to an address.
 
 use crate::{Address, ClientError, Result};
-use countersign_model::api::{query::escaped, to_query};
+use countersign_model::api::{query::percent_encode, to_query};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ impl HttpRequest {
     /// A path of names and ids, each of which stays one part of it whatever it holds.
     #[must_use]
     pub fn path(parts: &[&str]) -> String {
-        parts.iter().map(|part| format!("/{}", escaped(part))).collect()
+        parts.iter().map(|part| format!("/{}", percent_encode(part))).collect()
     }
 
     pub(crate) fn get(parts: &[&str]) -> Self {

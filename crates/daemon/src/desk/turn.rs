@@ -55,7 +55,7 @@ impl Turn<'_> {
                 self.after_the_end(self.now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
             }
             DeskEvent::Sealed { seq, at, touched, sealed, signed } => self.sealed(seq, at, touched, sealed, signed),
-            DeskEvent::House { state, reason, boot } => self.about_no_task(Decision::House { state, reason, boot }),
+            DeskEvent::House { state, reason, boot } => self.about_no_task(Decision::DaemonStateChanged { state, reason, boot }),
             DeskEvent::Shutdown(went) => self.about_no_task(Decision::Shutdown(went)),
             DeskEvent::Key(key) => self.about_no_task(Decision::Key(key)),
         }
@@ -358,7 +358,7 @@ impl Turn<'_> {
     fn save(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
         let mut saved: Vec<SavedGrant> = Vec::new();
         for grant in grants {
-            let kept = match self.desk.register.grants.same(&grant, self.now.at) {
+            let kept = match self.desk.register.grants.find_same(&grant, self.now.at) {
                 Some(same) => same.clone(),
                 None => {
                     self.step.release.extend(self.desk.may_cover(&grant));

@@ -121,7 +121,7 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
         })
     };
     let (prepared, request) = look.await.ok()??;
-    let requester = Requester::of_task(&ops.records.state(task).ok()?);
+    let requester = Requester::from_task(&ops.records.state(task).ok()?);
     let gate = Arc::clone(&ops.gate);
     let judged = ops.commit.read(move |register| {
         let session = requester.session.and_then(|s| register.roster.session(s)).cloned();

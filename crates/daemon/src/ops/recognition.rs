@@ -65,7 +65,7 @@ impl SocketPeer {
     /// Enters a user of the machine who comes for the first time.
     pub(crate) async fn welcome(&self, ops: &Ops) -> Result<(), Refusal> {
         let Some(uid) = self.uid else { return Ok(()) };
-        let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
+        let known = uid == 0 || ops.roster.borrow().principal_of_uid(uid).is_some();
         if known || !ops.users.is_machine() || ops.reading_only.is_set() {
             return Ok(());
         }
@@ -238,7 +238,7 @@ fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     let roster = Arc::clone(&ops.roster.borrow());
     look(&KnownProcesses {
         shim: &|pid| ops.registry.task_of_shim(pid),
-        agent: &|process| roster.of_agent(process).map(|s| s.id),
+        agent: &|process| roster.session_of_agent(process).map(|s| s.id),
         left: &|chain| left_agent::left(chain, &roster),
         daemon: std::process::id(),
     })
@@ -257,7 +257,7 @@ fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
     let roster = ops.roster.borrow();
     let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_machine() && uid == 0;
     let principal =
-        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_machine()) };
+        if owner { Some(PrincipalId::owner()) } else { roster.principal_of_uid(uid).filter(|_| ops.users.is_machine()) };
     match principal {
         Some(principal) => {
             let called = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
@@ -335,7 +335,7 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
     let now = clock::now();
     let kept = ops.roster.borrow().token(id).cloned().ok_or_else(no_token)?;
     // Of two digests, not of the token: how far they agree tells nothing.
-    if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.holds(now) {
+    if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.is_valid_at(now) {
         return Err(no_token());
     }
     if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
@@ -348,7 +348,7 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
         audience: kept.audience,
         token: Some(id),
         sees: Visibility::All,
-        via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", kept.name))),
+        via: Via::from_token(countersign_redact::text_by_shape(&format!("token {}", kept.name))),
         process: None,
         doubtful: false,
         uid: None,

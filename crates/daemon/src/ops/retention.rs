@@ -64,7 +64,7 @@ pub(crate) async fn tidy(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Re
     for (task, bytes) in found {
         let too_much = left > rule.bytes;
         // A task cannot have settled before it was asked: of the young ones the ledger need not be asked.
-        let known = match too_much || now.since(task.asked_about()) >= oldest {
+        let known = match too_much || now.since(task.created_at()) >= oldest {
             // What has no receipt yet is still needed for it, however long that takes.
             true if !ops.records.ledger(|r| r.is_sealed(task)).map_err(|e| internal(e.to_string()))? => None,
             true => ops.records.ledger(|r| r.settled(task)).map_err(|e| internal(e.to_string()))?,

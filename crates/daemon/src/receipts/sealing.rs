@@ -651,7 +651,7 @@ impl Sealer {
         let mut touched =
             TouchedFiles { observed: FileObservation::Scan, roots: prepared, complete: found.complete, ..known };
         // Without what the task was given, or with what was typed into it unseen, a name may be a secret.
-        let mask = self.given.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
+        let mask = self.given.mask(state.task_id, self.file_key).filter(|_| !closed.account.has_hidden_input());
         let Some(mask) = mask else {
             touched.complete &= found.files.is_empty();
             touched.more = found.files.len() as u64 + found.more;

@@ -27,7 +27,7 @@ fn a_days_work_asks_only_where_it_must() {
             (false, answer) => {
                 reads += 1;
                 if answer != "allow" {
-                    asked.push(format!("{answer}: {command} {:?}", assessment.coverage.iter().find(|c| !c.holds())));
+                    asked.push(format!("{answer}: {command} {:?}", assessment.coverage.iter().find(|c| !c.is_covered())));
                 }
             }
         }

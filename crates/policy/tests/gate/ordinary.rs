@@ -8,7 +8,7 @@ fn each(expect: &str, commands: &[&str]) {
         .iter()
         .filter_map(|c| {
             let assessment = assess(c, ROOT, &[ROOT], &[], None);
-            let why = assessment.coverage.iter().find(|c| !c.holds());
+            let why = assessment.coverage.iter().find(|c| !c.is_covered());
             (word(&assessment) != expect).then(|| format!("{}: {c} {why:?}", word(&assessment)))
         })
         .collect();

@@ -25,7 +25,7 @@ fn all_run(commands: &[&str]) {
         .iter()
         .filter_map(|c| {
             let assessment = assess(c, ROOT, &[ROOT], &[], None);
-            let why = assessment.coverage.iter().find(|c| !c.holds());
+            let why = assessment.coverage.iter().find(|c| !c.is_covered());
             (word(&assessment) != "allow").then(|| format!("{c}: {why:?}"))
         })
         .collect();

@@ -67,7 +67,7 @@ impl LedgerPass {
     ) -> Result<Self, LedgerError> {
         let named = rows.good.values().map(|r| r.ledger_head.decision.0).chain(since).collect();
         let mut walk = PassState { rows, keys, named, told: LedgerPass::default(), lines: HashMap::new(), report };
-        let mut chain = HashChain::of_ledger();
+        let mut chain = HashChain::for_ledger();
         let mut all = ledger.conn.prepare("SELECT n, task, seq, line, head FROM decisions ORDER BY n")?;
         let mut found = all.query([])?;
         while let Some(row) = found.next()? {
@@ -301,7 +301,7 @@ impl PassState<'_> {
         };
         let Ok(line) = text(row, 3) else {
             self.breaks(place(n, task), NOT_TEXT);
-            *chain = HashChain::resumed(stored);
+            *chain = HashChain::resume(stored);
             return Ok(());
         };
         chain.push(&chained(owner.as_deref(), line));
@@ -310,7 +310,7 @@ impl PassState<'_> {
                 self.breaks(place(n, task), "was changed: the ledger's chain breaks here");
             }
             // Once is enough: from here the chain goes on as it is stored, so that a second break is found too.
-            *chain = HashChain::resumed(stored);
+            *chain = HashChain::resume(stored);
         }
         if self.named.contains(&n) {
             self.told.at.insert(n, stored);
