@@ -3,7 +3,7 @@
 use crate::{UsageError, args::InstallArgs, say, target_home::TargetHome};
 use countersign_install::{InstallError, Installation, Options, Proofs, Proved};
 use countersign_model::CredentialKind;
-use countersign_store::below_an_agent;
+use countersign_store::is_below_agent;
 use serde_json::{Value, json};
 use std::{
     io::{self, Write as _},
@@ -52,7 +52,7 @@ fn by_a_person() -> anyhow::Result<()> {
     let TargetHome { home, client, .. } = TargetHome::find()?;
     let agents = match client.lifecycle() {
         Ok(life) => life.you == CredentialKind::Agent,
-        Err(_) => below_an_agent(&home),
+        Err(_) => is_below_agent(&home),
     };
     if agents {
         anyhow::bail!("an agent does not change what it goes through: a person does, in a terminal of their own");

@@ -4,7 +4,7 @@ use crate::{say, verbs::service};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
 use countersign_model::{api::Lifecycle, is_base_variable};
-use countersign_store::{Home, MACHINE_HOME, below_an_agent};
+use countersign_store::{Home, SYSTEM_HOME, is_below_agent};
 use std::{io::ErrorKind, thread, time::Duration};
 
 /// How long another starter is waited for.
@@ -30,13 +30,13 @@ pub(crate) struct TargetHome {
 
 impl TargetHome {
     pub(crate) fn find() -> anyhow::Result<Self> {
-        let Some(door) = Home::door_of_others() else {
+        let Some(door) = Home::shared_socket() else {
             let home = Home::locate()?;
             return Ok(Self { client: Client::new(home.socket()), home, own: true });
         };
         let client = Client::new(door);
         // What it says of itself; while it is down, what it would be.
-        let home = client.lifecycle().map_or_else(|_| MACHINE_HOME.into(), |life| life.home);
+        let home = client.lifecycle().map_or_else(|_| SYSTEM_HOME.into(), |life| life.home);
         Ok(Self { client, home: Home::at(home), own: false })
     }
 }
@@ -102,7 +102,7 @@ pub(crate) fn say_reading_only(life: &Lifecycle) {
 pub(crate) fn by_a_person(home: &Home) -> anyhow::Result<()> {
     let whose = match std::env::var_os(countersign_model::MARKER).is_some() {
         true => "a task",
-        false if below_an_agent(home) => "an agent",
+        false if is_below_agent(home) => "an agent",
         false => return Ok(()),
     };
     bail!("no house serves {}, and {whose} does not start one: run `csn up --detach` outside", home.path().display())

@@ -90,7 +90,7 @@ impl CommittedViews {
     pub(crate) fn of(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
         let (line, in_line) = watch::channel(Arc::new(desk.line()));
         let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
-        let (head, read_to) = watch::channel(ledger.last());
+        let (head, read_to) = watch::channel(ledger.last_number());
         (ViewSenders { line, roster, head }, Self { line: in_line, roster: known, head: read_to })
     }
 }
@@ -389,7 +389,7 @@ impl CommitLoop {
         }
         pending.into_iter().for_each(|p| self.act(p));
         if !entries.is_empty() {
-            self.views.head.send_replace(self.ledger.last());
+            self.views.head.send_replace(self.ledger.last_number());
         }
     }
 
@@ -436,7 +436,7 @@ impl CommitLoop {
         }
         step.release.into_iter().for_each(|task| self.look_at(task));
         if let Some(task) = step.forget
-            && let Err(e) = waiting::forget(&self.home, task)
+            && let Err(e) = waiting::remove(&self.home, task)
         {
             crate::log!("{task}: its waiting request could not be deleted: {e}");
         }
@@ -564,7 +564,7 @@ impl CommitLoop {
             self.give_back(p.idle_shim);
             match p.done {
                 Done::Asked(reply, asked) => {
-                    let _ = waiting::forget(&self.home, asked.task);
+                    let _ = waiting::remove(&self.home, asked.task);
                     let _ = reply.send(Err(ledger_refusal(error)));
                 }
                 Done::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),

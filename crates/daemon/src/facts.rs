@@ -334,7 +334,7 @@ fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared,
     directories.truncate(MOST_DIRECTORIES);
     directories.push(facts.cwd.resolved.clone());
     for directory in directories {
-        if let Some(top) = world::repository(&directory) {
+        if let Some(top) = world::find_repository(&directory) {
             facts.repositories.insert(directory, top);
         }
     }
@@ -367,7 +367,7 @@ fn find_program(name: &str, cwd: &str, path: &str) -> Option<PathFact> {
     if name.contains('/') {
         return world::path_fact(Path::new(cwd).join(name).to_str()?);
     }
-    world::program(name, path, cwd).and_then(|p| world::path_fact(&p))
+    world::find_program(name, path, cwd).and_then(|p| world::path_fact(&p))
 }
 
 #[cfg(test)]

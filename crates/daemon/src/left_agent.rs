@@ -9,7 +9,7 @@
 use crate::peer::{AgentTrace, ProcessChain};
 use countersign_model::{Process, Roster};
 use countersign_shim::{as_owner_of, tree};
-use countersign_store::{is_a_persons, proc};
+use countersign_store::{is_person_terminal, proc};
 use std::{
     collections::HashMap,
     fs,
@@ -43,7 +43,7 @@ pub(crate) fn left(chain: &ProcessChain, roster: &Roster) -> Option<AgentTrace> 
     }
     let (variable, parent) = chain.iter().rev().find_map(|(process, parent)| Some((carried(process.pid)?, *parent)))?;
     // Below an agent that is not registered yet, which is how one comes to be registered, that agent's process stands above.
-    (parent <= 1 || is_a_persons(parent)).then_some(AgentTrace::Variable(variable))
+    (parent <= 1 || is_person_terminal(parent)).then_some(AgentTrace::Variable(variable))
 }
 
 fn carried(pid: u32) -> Option<&'static str> {

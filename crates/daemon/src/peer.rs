@@ -170,7 +170,7 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<C
     }
     let wanted = format!("socket:[{inode}]");
     let mut hidden = Vec::new();
-    let Some(all) = seen(proc::all())? else { return Ok(ConnectionHolder::Nobody) };
+    let Some(all) = seen(proc::all_pids())? else { return Ok(ConnectionHolder::Nobody) };
     for pid in all {
         let held = as_owner_of(pid, || {
             proc::open_files(pid).map(|mut open| open.any(|file| file.as_os_str() == wanted.as_str()))

@@ -24,7 +24,7 @@ use anyhow::Context as _;
 use countersign_model::{DaemonState, Decision, Digest, Record, RecordContent, Refusal, RefusalCode, TaskId};
 use countersign_policy::CheckedRules;
 use countersign_store::{
-    Config, Home, MACHINE_RUN, SOCKET, UnaskedReads, house_key,
+    Config, Home, SYSTEM_RUN, SOCKET, UnaskedReads, home_key,
     ledger::{LedgerReader, LedgerReaderPool},
 };
 use std::{io::Write as _, path::PathBuf, sync::Arc, time::Duration};
@@ -104,7 +104,7 @@ fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<Stri
         read_all: config.audience.personal.read == UnaskedReads::All,
         roots: real_roots(&config.roots),
         degraded,
-        key: house_key(home).context("the house has no digest key")?,
+        key: home_key(home).context("the house has no digest key")?,
         kernel: config.confine.kernel(countersign_shim::kernel()),
         granted: config.confine.granted,
         network: config.confine.network,
@@ -275,7 +275,7 @@ async fn keep_agents(ops: Arc<Ops>) {
             groups
         });
         groups = kept.await.unwrap_or_default();
-        if let Err(e) = countersign_store::keep_agents(&ops.home, now.agents()) {
+        if let Err(e) = countersign_store::save_agents(&ops.home, now.agents()) {
             crate::log!("who is an agent could not be kept: {e}");
         }
         if roster.changed().await.is_err() {
@@ -286,11 +286,11 @@ async fn keep_agents(ops: Arc<Ops>) {
 
 /// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
 fn tidy_waiting(home: &Home, reader: &LedgerReader) {
-    let _ = countersign_store::waiting::sweep(home);
-    let Ok(kept) = countersign_store::waiting::all(home) else { return };
+    let _ = countersign_store::waiting::remove_unfinished(home);
+    let Ok(kept) = countersign_store::waiting::waiting_tasks(home) else { return };
     let Ok(asked) = reader.waiting_tasks() else { return };
     for task in kept.into_iter().filter(|task| !asked.contains(task)) {
-        let _ = countersign_store::waiting::forget(home, task);
+        let _ = countersign_store::waiting::remove(home, task);
     }
 }
 
@@ -305,7 +305,7 @@ fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)>
         "a house of the machine needs a user of its own that may act for others: \
          `csn service install --system` makes the unit that starts it so"
     );
-    let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(MACHINE_RUN), PathBuf::from);
+    let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(SYSTEM_RUN), PathBuf::from);
     Ok((Users::of_the_machine(base), door.join(SOCKET)))
 }
 
@@ -314,7 +314,7 @@ fn listen(socket: &std::path::Path, everybody: bool) -> anyhow::Result<UnixListe
     // The lock is ours, so whoever bound this before is gone.
     let _ = std::fs::remove_file(socket);
     let failed = || format!("cannot listen on {}", socket.display());
-    let (_dir, path) = Home::short(socket.parent().with_context(failed)?, SOCKET).with_context(failed)?;
+    let (_dir, path) = Home::short_socket_path(socket.parent().with_context(failed)?, SOCKET).with_context(failed)?;
     let listener = UnixListener::bind(&path).with_context(failed)?;
     use std::os::unix::fs::PermissionsExt as _;
     let mode = if everybody { 0o666 } else { 0o600 };

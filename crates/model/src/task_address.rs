@@ -17,7 +17,7 @@ pub enum AddressError {
     NoHome(String),
     #[error(transparent)]
     Id(#[from] IdError),
-    #[error("the task belongs to the home {named}, and this daemon serves {ours}")]
+    #[error("the task belongs to home {named}; this home is {ours}")]
     OtherHome { named: HomeId, ours: HomeId },
     #[error("this home has no id yet, so {named} cannot be compared with it; use the task id alone")]
     Unnamed { named: HomeId },
@@ -87,7 +87,7 @@ mod tests {
         let refused = TaskAddress::within(&format!("{others}/{TASK}"), Some(ours)).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            format!("the task belongs to the home {others}, and this daemon serves {HOME}")
+            format!("the task belongs to home {others}; this home is {HOME}")
         );
         assert!(TaskAddress::within(&format!("{HOME}/{TASK}"), None).is_err());
         assert!(TaskAddress::within("a/b", Some(ours)).is_err());

@@ -84,7 +84,7 @@ impl Budget {
 /// say how many there are.
 pub(crate) fn most_of_user() -> Option<u64> {
     // The user has no more than all of the machine.
-    Some(proc::threads_of_machine().ok()?.saturating_add(SPARE))
+    Some(proc::thread_count().ok()?.saturating_add(SPARE))
 }
 
 /// The memory that a process has for itself and shares with its own, without the files that it looks into.

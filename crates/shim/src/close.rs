@@ -63,7 +63,7 @@ impl Shim<'_> {
         let Some(screen) = long.and_then(|o| o.screen.as_mut()) else { return };
         let shown = screen.show(&self.mask);
         let Ok(bytes) = serde_json::to_vec(&shown) else { return };
-        if journal::put_beside(&self.dir, SCREEN, &bytes).is_ok() {
+        if journal::write_beside(&self.dir, SCREEN, &bytes).is_ok() {
             let sha256 = countersign_model::Digest::sha256(&[&bytes]);
             let (artifact, what) = (Text::from_static(SCREEN), Text::from_static("the terminal's last screen"));
             self.journal.push(&Frame::ArtifactStored { artifact, what, bytes: bytes.len() as u64, sha256 });

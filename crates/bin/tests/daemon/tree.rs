@@ -133,7 +133,7 @@ fn a_killed_shim_loses_its_task_and_leaves_nothing() {
 
 /// Waits until a process has ended.
 pub(crate) fn gone(pid: u32) {
-    countersign_store::Home::wait_until_gone(pid).unwrap();
+    countersign_store::Home::wait_for_exit(pid).unwrap();
 }
 
 pub(crate) fn kill(pid: u32) {

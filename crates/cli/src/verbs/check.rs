@@ -7,7 +7,7 @@ use countersign_model::{
     Occurrence, PathTargetKind, Plan, Profile, Verdict,
 };
 use countersign_policy::{CheckedRules, JudgeContext, Label, ParseContext};
-use countersign_store::{Config, Home, MACHINE_HOME, UnaskedReads, world};
+use countersign_store::{Config, Home, SYSTEM_HOME, UnaskedReads, world};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
@@ -32,8 +32,8 @@ impl CheckSettings {
         let rules = rules_of(&config)?;
         let mut protected: Vec<String> =
             Home::locate().ok().and_then(|h| h.path().to_str().map(str::to_owned)).into_iter().collect();
-        if Home::door_of_others().is_some() {
-            protected.extend([MACHINE_HOME, "/etc/countersign"].map(str::to_owned));
+        if Home::shared_socket().is_some() {
+            protected.extend([SYSTEM_HOME, "/etc/countersign"].map(str::to_owned));
         }
         protected.extend(Config::path().and_then(|p| p.parent()?.to_str().map(str::to_owned)));
         let home = std::env::var("HOME").ok().filter(|h| h.starts_with('/')).unwrap_or_else(|| "/".to_owned());
@@ -102,7 +102,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }))?);
     }
     let grants = Grants::from_grants(grants);
-    let repository = world::repository(&cwd);
+    let repository = world::find_repository(&cwd);
     let here = repository.clone().unwrap_or_else(|| cwd.clone());
     let mut roots = args.root.clone();
     if roots.is_empty() && countersign_policy::can_be_root(&here, &basis.home, &basis.protected, repository.is_some()) {

@@ -206,7 +206,7 @@ fn clock(home: &Home) -> Result<String, String> {
     let now = countersign_store::clock::now();
     let last = match home.ledger().exists() {
         // A ledger that does not read is told of where the ledger is.
-        true => LedgerReader::open(&home.ledger()).and_then(|r| r.last_at()).unwrap_or_default(),
+        true => LedgerReader::open(&home.ledger()).and_then(|r| r.last_decision_at()).unwrap_or_default(),
         false => None,
     };
     match last {

@@ -23,7 +23,7 @@ pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCod
     }
     // Of this daemon, not of the house: whoever waits for a task of it starts the next one at once.
     if let Some(holder) = holder {
-        Home::wait_until_gone(holder)?;
+        Home::wait_for_exit(holder)?;
     }
     // What it could not do in time, it has written down.
     let steps = if own {

@@ -79,7 +79,7 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
     let plan = verify::plan(state.task_id, &decisions).context("the decisions of the task do not read")?;
     archive.put(BundleNames::PLAN, serde_json::to_string_pretty(&plan)?.as_bytes())?;
     let mut stream = Vec::with_capacity(decisions.len() + journal.len());
-    verify::merged(&decisions, journal.as_slice(), &mut stream)?;
+    verify::merge_stream(&decisions, journal.as_slice(), &mut stream)?;
     archive.put(BundleNames::STREAM, &stream)?;
     archive.put(BundleNames::AFTER, after.as_bytes())?;
     archive.tar.into_inner()?.sync_all()?;

@@ -8,7 +8,7 @@ use crate::{UsageError, target_home::TargetHome};
 use anyhow::Context as _;
 use countersign_client::{Body, Client, Connection};
 use countersign_model::api::{Conversation, McpSessionBody};
-use countersign_store::{agent_above, clock};
+use countersign_store::{find_agent_above, clock};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -74,7 +74,7 @@ impl StdioBridge {
             agent: "mcp".to_owned(),
             id: format!("connection {me}"),
             cwd: cwd.to_owned(),
-            agent_pid: Some(agent_above(me)),
+            agent_pid: Some(find_agent_above(me)),
         };
         let said = McpSessionBody { conversation, environment: base() };
         let (initialize, initialized, open) = (None, None, BTreeMap::new());

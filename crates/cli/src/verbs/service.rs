@@ -4,7 +4,7 @@ use crate::{UsageError, args::ServiceCommand, say};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
 use countersign_model::api::StopTasks;
-use countersign_store::{Home, MACHINE_HOME, MACHINE_RUN, SOCKET};
+use countersign_store::{Home, SYSTEM_HOME, SYSTEM_RUN, SOCKET};
 use std::{
     fmt::Write as _,
     fs, io,
@@ -74,7 +74,7 @@ fn common(start: &str) -> String {
 /// Tasks outlive the daemon, but not the machine: it stops them in order, while there still is somebody to write that down.
 fn halt_unit(csn: &Path, system: bool) -> anyhow::Result<String> {
     let (place, target) = match system {
-        true => (format!("Environment=COUNTERSIGN_SOCKET={MACHINE_RUN}/{SOCKET}\n"), "multi-user.target"),
+        true => (format!("Environment=COUNTERSIGN_SOCKET={SYSTEM_RUN}/{SOCKET}\n"), "multi-user.target"),
         false => (places()?, "default.target"),
     };
     Ok(format!(
@@ -117,7 +117,7 @@ fn machine_unit(csn: &Path) -> anyhow::Result<String> {
          [Service]\n{start}User={USER}\nGroup={USER}\nUMask=0077\n\
          # To look, run and end things as the users who ask. No right over files, and none over the machine.\n\
          AmbientCapabilities=CAP_SETUID CAP_SETGID CAP_KILL\n\
-         Environment=COUNTERSIGN_HOME={MACHINE_HOME} XDG_CONFIG_HOME=/etc\n\
+         Environment=COUNTERSIGN_HOME={SYSTEM_HOME} XDG_CONFIG_HOME=/etc\n\
          StateDirectory=countersign\nStateDirectoryMode=0700\nConfigurationDirectory=countersign\n\
          RuntimeDirectory=countersign\nRuntimeDirectoryMode=0755\n\n\
          [Install]\nWantedBy=multi-user.target\n"
@@ -218,7 +218,7 @@ fn make_way() -> anyhow::Result<()> {
         && systemctl(false, &["is-active", UNIT]).is_err()
     {
         Client::new(home.socket()).stop(Some(StopTasks::Keep))?;
-        Home::wait_until_gone(holder)?;
+        Home::wait_for_exit(holder)?;
         say("csn: the daemon that ran has gone; its tasks go on");
     }
     Ok(())
@@ -235,10 +235,10 @@ fn install_for_the_machine(csn: &Path, units: &[(&str, String)]) -> anyhow::Resu
         only_roots(&program)?;
     }
     files(true)?;
-    put(Path::new(SYSUSERS), &format!("{OURS}u {USER} - \"Countersign\" {MACHINE_HOME}\n"))?;
+    put(Path::new(SYSUSERS), &format!("{OURS}u {USER} - \"Countersign\" {SYSTEM_HOME}\n"))?;
     if let Err(why) = managed("systemd-sysusers", &[SYSUSERS]) {
         bail!(
-            "the user {USER} was not made: {why}; make it yourself: useradd --system --home-dir {MACHINE_HOME} {USER}"
+            "the user {USER} was not made: {why}; make it yourself: useradd --system --home-dir {SYSTEM_HOME} {USER}"
         );
     }
     for (name, unit) in units {
@@ -280,7 +280,7 @@ fn uninstall(system: bool) -> anyhow::Result<ExitCode> {
     }
     let _ = systemctl(system, &["daemon-reload"]);
     if system {
-        say(&format!("csn: the user {USER} and {MACHINE_HOME} stay: receipts are for keeping"));
+        say(&format!("csn: the user {USER} and {SYSTEM_HOME} stay: receipts are for keeping"));
     }
     say("csn: tasks that ran go on; the next daemon finds them");
     Ok(ExitCode::SUCCESS)

@@ -23,7 +23,7 @@ use std::{
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let report = check(args)?;
     tell(&report, args.json)?;
-    Ok(ExitCode::from(u8::from(!report.holds())))
+    Ok(ExitCode::from(u8::from(!report.is_ok())))
 }
 
 fn check(args: &VerifyArgs) -> anyhow::Result<VerifyReport> {
@@ -92,14 +92,14 @@ fn named(home: &Home, text: &str) -> anyhow::Result<VerifyTarget> {
         return Ok(VerifyTarget::Task(task));
     }
     if let Ok(receipt) = text.parse() {
-        let number = ledger.number_named(receipt)?.with_context(|| format!("there is no receipt {receipt}"))?;
+        let number = ledger.receipt_number_by_id(receipt)?.with_context(|| format!("there is no receipt {receipt}"))?;
         return Ok(VerifyTarget::Number(number));
     }
     if let Some(number) = number(text) {
         return Ok(VerifyTarget::Number(number));
     }
     let prefix = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
-    match ledger.by_prefix(&prefix, PrincipalId::owner())?.as_slice() {
+    match ledger.tasks_by_prefix(&prefix, PrincipalId::owner())?.as_slice() {
         [task] if prefix.len() >= 7 => Ok(VerifyTarget::Task(*task)),
         [_, _, ..] => bail!("more than one task begins with {prefix}: give more characters of the id"),
         _ => Err(UsageError(format!(
@@ -191,7 +191,7 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Ver
             }
         } else if let Some(key) = value.get_mut("announcement") {
             let said = serde_json::from_value(key.take()).with_context(|| format!("line {n} is no key"))?;
-            announced.push(KeyAnnouncement::in_line(format!("line {n}"), said));
+            announced.push(KeyAnnouncement::from_line(format!("line {n}"), said));
         } else {
             all.push(serde_json::from_value(value).with_context(|| format!("line {n} is not a DSSE envelope"))?);
         }
@@ -203,10 +203,10 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Ver
                 UsageError("name the key that it was signed with: --key FILE (csn keys export)".to_owned()).into()
             );
         }
-        announced = KeyAnnouncement::all(&LedgerReader::open(&home.ledger())?)?;
+        announced = KeyAnnouncement::read_all(&LedgerReader::open(&home.ledger())?)?;
     }
     let mut report = VerifyReport::default();
-    let keys = TrustedKeys::of_a_part(&announced, pinned, &mut report);
+    let keys = TrustedKeys::for_part(&announced, pinned, &mut report);
     verify::envelopes(&all, ends, &keys, &mut report);
     if let (Some(said), Some(named)) = (home, report.home_id)
         && said != named
@@ -296,7 +296,7 @@ fn tell(report: &VerifyReport, as_json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
         let mut told = json!(report);
-        (told["v"], told["ok"]) = (json!(1), json!(report.holds()));
+        (told["v"], told["ok"]) = (json!(1), json!(report.is_ok()));
         writeln!(out, "{told}")?;
         return Ok(());
     }

@@ -321,7 +321,7 @@ impl AttachedViewer {
             // What was kept of the end has been seen on the screen already.
             Ok(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.sees_the_screen() => {}
             Ok(RecordContent::Frame(frame @ Frame::Output { .. })) => self.bytes(&frame).await?,
-            Ok(RecordContent::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
+            Ok(RecordContent::Frame(frame @ Frame::Gap { .. })) => self.gaps.add_frame(&frame),
             Ok(RecordContent::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => {
                 self.limited = true
             }
@@ -342,7 +342,7 @@ impl AttachedViewer {
 
     async fn bytes(&mut self, frame: &Frame) -> Result<(), DetachCause> {
         let Some(chunk) = OutputChunk::of(frame) else { return Ok(()) };
-        let dropped = self.gaps.before(chunk.stream, chunk.offset);
+        let dropped = self.gaps.dropped_before(chunk.stream, chunk.offset);
         let bytes = self.ops.records.chunk(self.task, chunk, dropped).map_err(TaskRefusal::from)?;
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }

@@ -281,7 +281,7 @@ impl EventReader {
                 false => None,
             };
             if let Some(Record { what: RecordContent::Frame(frame), .. }) = &record {
-                self.gaps.note(frame);
+                self.gaps.add_frame(frame);
             }
             let rendered = record.as_ref().and_then(|r| self.rendered(r));
             match self.view {
@@ -321,7 +321,7 @@ impl EventReader {
         let chunk = OutputChunk::of(frame)?;
         let encode = |b: &[u8]| STANDARD.encode(b);
         let (records, len) = (&self.ops.records, chunk.len);
-        let dropped = self.gaps.before(chunk.stream, chunk.offset);
+        let dropped = self.gaps.dropped_before(chunk.stream, chunk.offset);
         let long = len > INLINE_WHOLE as u64;
         let read = if long && self.ops.registry.has_shim(self.task) {
             // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.

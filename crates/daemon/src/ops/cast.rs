@@ -72,7 +72,7 @@ fn record(
             let mut text = String::new();
             let record = Record::parse(&line).map_err(io::Error::other)?;
             let (RecordContent::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
-            gaps.note(frame);
+            gaps.add_frame(frame);
             // The size that a terminal begins with comes before anything that it shows.
             let cast = match (&mut cast, frame) {
                 (Some(cast), _) => cast,
@@ -85,7 +85,7 @@ fn record(
             };
             text += &match OutputChunk::of(frame) {
                 Some(chunk) => {
-                    let dropped = gaps.before(chunk.stream, chunk.offset);
+                    let dropped = gaps.dropped_before(chunk.stream, chunk.offset);
                     let bytes = ops.records.chunk(state.task_id, chunk, dropped);
                     cast.output(t_us, chunk.stream, &bytes.map_err(io::Error::other)?)
                 }

@@ -90,7 +90,7 @@ pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Wa
 /// A receipt by its own name or number, where a task could be named.
 fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
     let signed = match (text.parse(), text.parse::<u64>()) {
-        (Ok(receipt), _) => ops.records.ledger(|r| r.receipt_named(receipt))?,
+        (Ok(receipt), _) => ops.records.ledger(|r| r.receipt_by_id(receipt))?,
         // Ids have more characters.
         (_, Ok(number)) if text.len() < 10 => ops.records.ledger(|r| r.receipt(number))?,
         _ if text.starts_with("rc_") => None,
@@ -116,7 +116,7 @@ async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Optio
     let mut notifications = ops.registry.subscribe(task);
     let there = async {
         loop {
-            if let Some(signed) = ops.records.ledger(|r| r.receipt_of(task))? {
+            if let Some(signed) = ops.records.ledger(|r| r.receipt_of_task(task))? {
                 return Ok(Some(signed));
             }
             if notifications.changed().await.is_err() {
@@ -126,7 +126,7 @@ async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Optio
     };
     let found = match tokio::time::timeout(wait, there).await {
         Ok(found) => found,
-        Err(_) => Ok(ops.records.ledger(|r| r.receipt_of(task))?),
+        Err(_) => Ok(ops.records.ledger(|r| r.receipt_of_task(task))?),
     };
     if found.as_ref().is_ok_and(Option::is_some) {
         ops.registry.unlist(task);
@@ -209,7 +209,7 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
         }
         let file = match ops.records.file(task, &name) {
             Ok(file) => file,
-            Err(_) if ops.records.ledger(|r| r.expired(task))? => {
+            Err(_) if ops.records.ledger(|r| r.is_expired(task))? => {
                 expired = Some(task);
                 continue;
             }

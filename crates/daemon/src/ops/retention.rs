@@ -41,7 +41,7 @@ pub(crate) async fn tick(ops: Arc<Ops>) {
 async fn finish(ops: &Arc<Ops>) -> Result<(), Refusal> {
     let _one = ops.tidying.lock().await;
     for task in found(ops).await?.into_keys() {
-        if ops.records.ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))? {
+        if ops.records.ledger(|r| r.is_expired(task)).map_err(|e| internal(e.to_string()))? {
             take_away(ops, task).await?;
         }
     }
@@ -67,7 +67,7 @@ pub(crate) async fn tidy(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Re
         let known = match too_much || now.since(task.created_at()) >= oldest {
             // What has no receipt yet is still needed for it, however long that takes.
             true if !ops.records.ledger(|r| r.is_sealed(task)).map_err(|e| internal(e.to_string()))? => None,
-            true => ops.records.ledger(|r| r.settled(task)).map_err(|e| internal(e.to_string()))?,
+            true => ops.records.ledger(|r| r.settled_at(task)).map_err(|e| internal(e.to_string()))?,
             false => None,
         };
         let why = match known {
@@ -127,7 +127,7 @@ fn size(dir: &Path) -> u64 {
 
 async fn remove(ops: &Arc<Ops>, task: TaskId, seq: u64, bytes: u64, why: Text) -> Result<(), Refusal> {
     // What has been decided about is only removed: a crash came between.
-    let decided = ops.records.ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))?;
+    let decided = ops.records.ledger(|r| r.is_expired(task)).map_err(|e| internal(e.to_string()))?;
     if !decided {
         let streams = {
             let ops = Arc::clone(ops);

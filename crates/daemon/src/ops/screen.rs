@@ -91,10 +91,10 @@ fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
                 RecordContent::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
                 RecordContent::Frame(frame) => match OutputChunk::of(&frame) {
                     Some(chunk) => {
-                        let dropped = gaps.before(chunk.stream, chunk.offset);
+                        let dropped = gaps.dropped_before(chunk.stream, chunk.offset);
                         screen.feed(&ops.records.chunk(state.task_id, chunk, dropped)?);
                     }
-                    None => gaps.note(&frame),
+                    None => gaps.add_frame(&frame),
                 },
                 _ => {}
             }

@@ -161,7 +161,7 @@ pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) 
 
 /// What a witness let run under this name in a session, and has not heard of since; the newest, if there are several.
 fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
-    for task in ops.records.ledger(|r| r.open_in(session))?.into_iter().rev() {
+    for task in ops.records.ledger(|r| r.open_tasks_of_session(session))?.into_iter().rev() {
         let state = ops.records.state(task)?;
         let named = state.request.labels.get(TOOL_USE).is_some_and(|name| name.as_str() == tool_use);
         if state.observed() && !state.settled() && named {

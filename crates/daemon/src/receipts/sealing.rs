@@ -263,7 +263,7 @@ impl Sealer {
             sealing,
             file_key: case::mask_key(&gate.key),
             skip: gate.protected.iter().map(PathBuf::from).collect(),
-            began_after: ledger.last(),
+            began_after: ledger.last_number(),
             after_a_crash,
             reads: reading_only.is_none(),
             announced: !reader.keys()?.is_empty(),
@@ -282,7 +282,7 @@ impl Sealer {
 
     /// Works until nobody can ask any more.
     pub(crate) fn run(mut self) {
-        self.backlog = self.reader.unsealed().unwrap_or_default().into();
+        self.backlog = self.reader.unsealed_tasks().unwrap_or_default().into();
         // What comes after the end keeps nothing that is still under way from its processor.
         let _ = rustix::process::setpriority_process(None, NICE);
         // Known before anything is signed with it; tried again with the first receipt.
@@ -303,7 +303,7 @@ impl Sealer {
                 continue;
             }
             if self.backlog.is_empty() {
-                let unsealed = self.reader.unsealed().unwrap_or_default();
+                let unsealed = self.reader.unsealed_tasks().unwrap_or_default();
                 self.backlog = unsealed.into_iter().filter(|task| !self.gave_up(*task)).collect();
             }
             if self.waiting.is_empty() && self.rests() > Duration::ZERO {
@@ -428,7 +428,7 @@ impl Sealer {
         self.announce()?;
         let (mut open, mut failed, mut seen) = (Vec::with_capacity(tasks.len()), Vec::new(), HashSet::new());
         let tasks: Vec<TaskId> = tasks.iter().copied().filter(|task| seen.insert(*task)).collect();
-        closing::sync(&self.home, &tasks).map_err(SealError::Sync)?;
+        closing::sync_tasks(&self.home, &tasks).map_err(SealError::Sync)?;
         for task in tasks {
             match self.closed(task) {
                 Ok(closed) => open.extend(closed),
@@ -489,7 +489,7 @@ impl Sealer {
     ) -> Result<(DeskEvent, Digest), SealError> {
         let (task, seq, at) = (closed.account.state.task_id, closed.next_seq, clock::now());
         let key = self.key.as_ref().ok_or(SealError::NoKey)?;
-        let settled = self.reader.settled_by(task)?.filter(|n| *n <= self.began_after);
+        let settled = self.reader.settling_decision(task)?.filter(|n| *n <= self.began_after);
         let late = match settled {
             Some(n) => self.after_a_crash || self.reader.crashed_since(n)?,
             None => false,
@@ -498,7 +498,7 @@ impl Sealer {
         if let Some(touched) = &touched {
             let decision = Decision::Touched(touched.clone());
             let line = Record::decision_line(seq, at, &decision);
-            closed.add(&line, &Record { seq, at, t_us: None, what: RecordContent::Decision(decision) });
+            closed.apply_decision(&line, &Record { seq, at, t_us: None, what: RecordContent::Decision(decision) });
         }
         let receipt = ReceiptId::mint(&mut self.mint, at.millis(), u32::from_le_bytes(random()));
         let seal = ReceiptPosition { receipt, home: self.home_id, number, prev, ledger_head, at, late };
@@ -544,9 +544,9 @@ impl Sealer {
 
     fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
         let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
-        let signed = self.reader.receipt_of(task).map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
+        let signed = self.reader.receipt_of_task(task).map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
         let signed = signed.ok_or_else(|| Refusal::new(RefusalCode::NotSealed, format!("{task} has no receipt")))?;
-        Ok(key.expiry(task, signed.digest()))
+        Ok(key.sign_expiry(task, signed.digest()))
     }
 
     /// Goes over to a new key. The old one speaks for it, unless it is lost.
@@ -563,7 +563,7 @@ impl Sealer {
         let next = prepare_signing_key(&self.home, before.map(|k| k.public().id())).map_err(|e| internal(&e))?;
         let public = next.public();
         let announced = match before {
-            Some(old) => old.announce(public),
+            Some(old) => old.announce_key(public),
             None => KeyAnnounced { key: public.id(), public: public.bytes(), by: None, signature: None },
         };
         self.commit.decide_blocking(vec![DeskEvent::Key(announced.clone())])?;

@@ -102,7 +102,7 @@ impl Records {
 
     /// From now on the ledger is read there.
     pub(crate) fn switch_ledger(&self, path: &Path) {
-        self.readers.switch(path);
+        self.readers.switch_file(path);
     }
 
     pub(crate) fn roster(&self) -> Arc<Roster> {
@@ -111,28 +111,28 @@ impl Records {
 
     /// A file of a task: a regular one, and not what was put in its place.
     pub(crate) fn file(&self, task: TaskId, name: &str) -> io::Result<File> {
-        output::regular(&self.home.task_dir(task).join(name))
+        output::open_regular(&self.home.task_dir(task).join(name))
     }
 
     /// The state of a task, folded by itself: what is removed next need not be remembered.
     pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, TaskRefusal> {
-        Ok(self.ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
+        Ok(self.ledger(|r| Ok(TaskStream::read_state(&self.home, task, r)))??)
     }
 
     /// The decisions and frames of a task, from a number on.
     pub(crate) fn stream(&self, task: TaskId, from: u64) -> TaskStream {
-        TaskStream::from(&self.home, task, from)
+        TaskStream::starting_at(&self.home, task, from)
     }
 
     /// The next lines of a stream, with their numbers.
     pub(crate) fn next(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
-        Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
+        Ok(self.ledger(|r| Ok(stream.next_lines(r, bytes)))??)
     }
 
     /// The bytes of one output frame, checked. `dropped` is what the output limit dropped before it.
     pub(crate) fn chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
         let OutputChunk { stream, offset, len, digest } = chunk;
-        output::chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
+        output::read_verified_chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
     }
 
     /// Both ends of a long output frame, unchecked: for one that a living shim has just written.
@@ -144,7 +144,7 @@ impl Records {
         end: usize,
     ) -> Result<(Vec<u8>, Vec<u8>), ReadError> {
         let OutputChunk { stream, offset, len, .. } = chunk;
-        Ok(output::ends(&self.home.task_dir(task), stream, offset.saturating_sub(dropped), len, end)?)
+        Ok(output::read_ends(&self.home.task_dir(task), stream, offset.saturating_sub(dropped), len, end)?)
     }
 
     /// The raw request of a task that waits, if it still does.
@@ -183,7 +183,7 @@ impl Records {
         }
         let found = self.ledger(|r| {
             let mut found = Vec::new();
-            for task in r.by_prefix(&prefixed, caller.principal)? {
+            for task in r.tasks_by_prefix(&prefixed, caller.principal)? {
                 found.extend(r.task_owner(task)?.filter(|(p, s)| caller.sees(&roster, *p, *s)).map(|_| task));
             }
             Ok(found)

@@ -101,7 +101,7 @@ impl Records {
         if state.receipt.is_some() {
             self.projections.remember_sealed(&state);
             // What is being removed was decided about before it is forgotten: that may have come in between.
-            if state.expired_at.is_none() && self.ledger(|r| r.expired(task))? {
+            if state.expired_at.is_none() && self.ledger(|r| r.is_expired(task))? {
                 self.projections.forget(task);
             }
         }
@@ -134,7 +134,7 @@ impl Records {
 
     /// A task that has just been asked for: whoever looks at it next goes on from here.
     pub(crate) fn begin(&self, state: &TaskState) {
-        let stream = TaskStream::after(&self.home, state);
+        let stream = TaskStream::continuing(&self.home, state);
         let folding = TaskFold { stream, state: Some(state.clone()), rings: None, json: None };
         self.projections.remember(state.task_id, Arc::new(Mutex::new(folding)));
     }

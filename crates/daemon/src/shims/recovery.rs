@@ -115,7 +115,7 @@ fn settle_or_keep(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>)
 
 /// Comes back to a shim through its control socket.
 fn reach(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
-    let (_dir, path) = Home::short(&registry.home.run(), &socket_name(task))?;
+    let (_dir, path) = Home::short_socket_path(&registry.home.run(), &socket_name(task))?;
     // Without waiting: a stopped shim takes nobody in, and a full queue would hold us for ever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -141,10 +141,10 @@ pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -
     // Found out by a daemon that came after one that had ended without a word.
     let recovered = shim.is_none() && registry.after_a_crash;
     // Taking the name first: a shim that is late finds it taken and stops.
-    match journal::take_name(&dir) {
+    match journal::create_locked(&dir) {
         Ok(_held) if after_a_restart(registry, task)? => {
             let reader = LedgerReader::open(&registry.home.ledger())?;
-            let (next_seq, _) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
+            let (next_seq, _) = stream::read_prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
             return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Lost {
                 task,
                 known: Text::from_static("the machine was started anew, and nothing of the task is on the disk"),
@@ -164,7 +164,7 @@ pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -
     // The lock is held until we are done: nobody can begin to write what we are about to close.
     let Some(file) = journal::take_over(&dir)? else { return Ok(RecoveredEnd::Lives) };
     let reader = LedgerReader::open(&registry.home.ledger())?;
-    let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
+    let (first_seq, prologue_head) = stream::read_prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(registry.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
@@ -199,13 +199,13 @@ pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -
 
 /// Whether the machine has been started anew since a task was launched: what was not synced then may be gone.
 fn after_a_restart(registry: &ShimRegistry, task: TaskId) -> Result<bool, RecoverError> {
-    let then = LedgerReader::open(&registry.home.ledger())?.boot_of(task)?;
+    let then = LedgerReader::open(&registry.home.ledger())?.boot_of_launch(task)?;
     Ok(then.zip(boot()).is_some_and(|(then, now)| then != now))
 }
 
 /// Which start of the machine this is.
 pub(crate) fn boot() -> Option<String> {
-    countersign_store::proc::boot().ok()
+    countersign_store::proc::boot_id().ok()
 }
 
 /// Ends what a dead shim left behind.

@@ -4,7 +4,7 @@ use crate::target_home::TargetHome;
 use anyhow::{Context as _, bail};
 use countersign_model::{CredentialKind, api::StopTasks};
 use countersign_store::{
-    Home, below_an_agent,
+    Home, is_below_agent,
     condition::{self, CheckDepth},
     ledger::LedgerError,
     repair::{RepairRecord, repair, repairs},
@@ -48,12 +48,12 @@ pub(crate) fn fix(place: &TargetHome) -> anyhow::Result<Vec<String>> {
     }
     let life = client.lifecycle().ok();
     let a_person = life.as_ref().is_none_or(|life| life.you == CredentialKind::Person);
-    if !a_person || below_an_agent(home) || std::env::var_os(countersign_model::MARKER).is_some() {
+    if !a_person || is_below_agent(home) || std::env::var_os(countersign_model::MARKER).is_some() {
         bail!("the ledger needs repair, which only a person may start: run `csn doctor --fix` in a terminal of yours");
     }
     if let Some(life) = life {
         client.stop(Some(StopTasks::Keep)).context("the daemon could not be stopped for the repair")?;
-        Home::wait_until_gone(life.pid)?;
+        Home::wait_for_exit(life.pid)?;
     }
     let held = home.lock().context("the ledger is repaired while no daemon runs")?;
     let done = match repair(home, &held) {
