@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Decision, Frame, RecordContent, Rendered, TaskId, api::StreamRecord};
+use countersign_model::{Decision, Frame, RecordContent, RenderedOutput, TaskId, api::StreamRecord};
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -117,7 +117,7 @@ fn follow(
 }
 
 /// The text of an output frame, when the frame carries all of it.
-fn whole_text(output: Rendered, len: u64) -> Option<String> {
+fn whole_text(output: RenderedOutput, len: u64) -> Option<String> {
     (output.encoding.is_none() && output.text.len() as u64 == len).then_some(output.text)
 }
 

@@ -245,7 +245,7 @@ impl Desk {
         }
         let Some(open) = self.open.get_mut(&task) else { return };
         open.next_seq += 1;
-        open.chain.push(line);
+        open.chain.push_line(line);
         match decision {
             Decision::PermissionRequested { approval, options, about, .. } => {
                 let (options, about) = (options.clone(), about.clone());

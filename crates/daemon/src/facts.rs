@@ -80,7 +80,7 @@ impl Prepared {
             Tool::WriteFile => FileWork::Write { content: args.content.clone()? },
             _ => FileWork::Edit { old: args.old.clone()?, new: args.new.clone()?, all: args.all },
         };
-        Some(Builtin { named, resolved, what })
+        Some(Builtin { named, resolved, work: what })
     }
 
     pub(crate) fn exec(&self, key: &HomeKey) -> Result<Exec, NoSuchProgram> {

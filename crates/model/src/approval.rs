@@ -258,7 +258,7 @@ impl Approval {
             ApprovalState::Answered { saved, choice, .. } if !saved.is_empty() => {
                 let labels: Vec<&str> = saved.iter().map(|s| s.label.as_str()).collect();
                 let how = if *choice == Choice::Session { "Saved for this chat" } else { "Saved" };
-                Some(format!("{how}: {}", merged(&labels)))
+                Some(format!("{how}: {}", merge_labels(&labels)))
             }
             ApprovalState::Answered { .. } if self.tool == Tool::SetWorkingDirectory => {
                 Some("Approved for this chat".to_owned())
@@ -269,7 +269,7 @@ impl Approval {
 }
 
 /// Joins labels of the same place: `a in /x`, `b in /x` become `a, b in /x`.
-fn merged(labels: &[&str]) -> String {
+fn merge_labels(labels: &[&str]) -> String {
     let parts = |label: &str| match label.rfind(" in /") {
         Some(at) => (label[..at].to_owned(), label[at..].to_owned()),
         None => {
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn verbs_of_one_place_are_said_together() {
         assert_eq!(
-            merged(&["git add in /a", "git commit in /a", "curl anywhere"]),
+            merge_labels(&["git add in /a", "git commit in /a", "curl anywhere"]),
             "git add, git commit in /a; curl anywhere"
         );
     }

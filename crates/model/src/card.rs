@@ -266,7 +266,7 @@ impl ScriptView {
 
     /// The first lines, the number of lines left out, and the last lines: together at most `room` lines.
     #[must_use]
-    pub fn within(&self, room: usize) -> (&[String], usize, &[String]) {
+    pub fn excerpt(&self, room: usize) -> (&[String], usize, &[String]) {
         // The end of a script matters as much as its beginning.
         let tail = if self.lines.len() > room { room / 3 } else { 0 };
         let head = room.saturating_sub(tail).min(self.lines.len());

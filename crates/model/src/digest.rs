@@ -132,7 +132,7 @@ impl HashChain {
         Self(head)
     }
 
-    pub fn push(&mut self, line: &str) {
+    pub fn push_line(&mut self, line: &str) {
         self.0 = Digest::sha256(&[&self.0.0, line.as_bytes()]);
     }
 

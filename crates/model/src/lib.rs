@@ -63,7 +63,7 @@ pub use order::{
     Builtin, Exec, Exposure, FileWork, JournalEnd, Order, OrderError, Permit, ResolvedRequest, StreamTotal,
     StreamTotals,
 };
-pub use outcome::{ExitStatus, LimitReached, Outcome, Status, TimedOut};
+pub use outcome::{ExitStatus, LimitReached, Outcome, Status, TimeLimit};
 pub use plan::{
     Assignment, Directory, FactQuery, Facts, InputSource, Occurrence, Opaque, PathFact, PathKind, PathScope,
     PathTarget, PathTargetKind, Plan, ReadOnlyProof, Redirect, Risk, RiskNote, Rule, Word, WordValue,
@@ -81,7 +81,7 @@ pub use record::{
 pub use redaction::RedactionRule;
 pub use refusal::{Refusal, RefusalCode, TaskRefusal};
 pub use register::{Grants, Register, RegisterEntry, Roster};
-pub use render::{Encoding, INLINE_WHOLE, Rendered};
+pub use render::{Encoding, MAX_COMPLETE_BYTES, RenderedOutput};
 pub use request::{
     Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Profile, Request,
     SignalName, Tool, is_base_variable,

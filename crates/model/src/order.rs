@@ -91,7 +91,8 @@ pub struct Builtin {
     /// The path as the request names it, and where it leads.
     pub named: String,
     pub resolved: String,
-    pub what: FileWork,
+    #[serde(rename = "what")]
+    pub work: FileWork,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,13 +119,14 @@ pub struct OrderError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     permit: Permit,
-    what: ResolvedRequest,
+    #[serde(rename = "what")]
+    request: ResolvedRequest,
 }
 
 impl Order {
-    pub fn new(permit: Permit, what: ResolvedRequest) -> Result<Self, OrderError> {
-        if permit.task == what.task && permit.plan_digest == what.plan_digest {
-            Ok(Self { permit, what })
+    pub fn new(permit: Permit, request: ResolvedRequest) -> Result<Self, OrderError> {
+        if permit.task == request.task && permit.plan_digest == request.plan_digest {
+            Ok(Self { permit, request })
         } else {
             Err(OrderError)
         }
@@ -135,7 +137,7 @@ impl Order {
     }
 
     pub fn request(&self) -> &ResolvedRequest {
-        &self.what
+        &self.request
     }
 }
 

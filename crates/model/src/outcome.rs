@@ -27,7 +27,7 @@ pub enum Outcome {
         core: bool,
     },
     TimedOut {
-        limit: TimedOut,
+        limit: TimeLimit,
     },
     Limited {
         limit: LimitReached,
@@ -56,7 +56,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum TimedOut {
+pub enum TimeLimit {
     Wall,
     Idle,
 }
@@ -131,8 +131,8 @@ impl fmt::Display for Outcome {
                 }
                 f.write_str(if *core { ", core dumped" } else { "" })
             }
-            Outcome::TimedOut { limit: TimedOut::Wall } => f.write_str("timed out (time limit)"),
-            Outcome::TimedOut { limit: TimedOut::Idle } => f.write_str("timed out (no output)"),
+            Outcome::TimedOut { limit: TimeLimit::Wall } => f.write_str("timed out (time limit)"),
+            Outcome::TimedOut { limit: TimeLimit::Idle } => f.write_str("timed out (no output)"),
             Outcome::Limited { limit: LimitReached::Output } => f.write_str("stopped: the output limit was reached"),
             Outcome::Limited { limit: LimitReached::Frames } => f.write_str("stopped: the frame limit was reached"),
             Outcome::Limited { limit: LimitReached::Disk } => f.write_str("stopped: the disk is full"),

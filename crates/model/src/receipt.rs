@@ -153,7 +153,7 @@ pub struct ReceiptRequest {
     pub title: Option<Text>,
     pub rationale: Option<Text>,
     /// Labels that the caller chose.
-    pub caller: Caller,
+    pub caller: CallerLabels,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -175,7 +175,7 @@ pub struct RecordedRequester {
 /// Labels from the caller. Nobody has checked them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Caller {
+pub struct CallerLabels {
     pub trusted: bool,
     pub labels: BTreeMap<String, Text>,
 }
@@ -557,7 +557,7 @@ impl TaskAccount {
             asked_at: state.request.asked_at,
             title: state.request.title.clone(),
             rationale: state.request.rationale.clone(),
-            caller: Caller { trusted: false, labels: state.request.labels.clone() },
+            caller: CallerLabels { trusted: false, labels: state.request.labels.clone() },
         }
     }
 

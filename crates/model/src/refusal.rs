@@ -16,15 +16,21 @@ macro_rules! codes {
             pub const ALL: &[RefusalCode] = &[$(RefusalCode::$name),*];
 
             pub fn as_str(self) -> &'static str {
-                match self { $(RefusalCode::$name => $text),* }
+                match self {
+                    $(RefusalCode::$name => $text,)*
+                }
             }
 
             pub fn http_status(self) -> u16 {
-                match self { $(RefusalCode::$name => $status),* }
+                match self {
+                    $(RefusalCode::$name => $status,)*
+                }
             }
 
             pub fn exit_code(self) -> i32 {
-                match self { $(RefusalCode::$name => $exit),* }
+                match self {
+                    $(RefusalCode::$name => $exit,)*
+                }
             }
         }
     };

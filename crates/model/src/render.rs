@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The text of a frame is complete up to this size.
-pub const INLINE_WHOLE: usize = 8 * 1024;
+pub const MAX_COMPLETE_BYTES: usize = 8 * 1024;
 
 /// How bytes are written in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub enum Encoding {
 /// The readable part of one chunk of output.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Rendered {
+pub struct RenderedOutput {
     pub text: String,
     /// `base64` if the bytes are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,13 +34,13 @@ pub struct Rendered {
     pub unreadable: Option<String>,
 }
 
-impl Rendered {
+impl RenderedOutput {
     /// How many bytes of each end of a long chunk are shown.
-    pub const END: usize = 2 * 1024;
+    pub const END_BYTES: usize = 2 * 1024;
 
     /// A chunk of at most [`INLINE_WHOLE`] bytes. The caller passes in base64 as `encode`, so that this crate needs no
     /// codec.
-    pub fn whole(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
+    pub fn complete(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
         let (text, encoding) = match std::str::from_utf8(chunk) {
             Ok(text) => (text.to_owned(), None),
             Err(_) => (encode(chunk), Some(Encoding::Base64)),
@@ -90,7 +90,7 @@ impl Rendered {
     }
 
     /// The line of a record with this text added to it.
-    pub fn beside(&self, line: &str) -> String {
+    pub fn add_to_line(&self, line: &str) -> String {
         let extra = serde_json::to_string(self).expect("rendered text has string keys");
         [&line[..line.len() - 1], ",", &extra[1..]].concat()
     }
@@ -104,13 +104,18 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    fn ends(chunk: &[u8]) -> Rendered {
-        Rendered::ends(&chunk[..Rendered::END], &chunk[chunk.len() - Rendered::END..], chunk.len() as u64, hex)
+    fn ends(chunk: &[u8]) -> RenderedOutput {
+        RenderedOutput::ends(
+            &chunk[..RenderedOutput::END_BYTES],
+            &chunk[chunk.len() - RenderedOutput::END_BYTES..],
+            chunk.len() as u64,
+            hex,
+        )
     }
 
     #[test]
     fn short_text_is_complete_and_long_text_keeps_both_ends() {
-        assert_eq!(Rendered::whole("häh".as_bytes(), hex).text, "häh");
+        assert_eq!(RenderedOutput::complete("häh".as_bytes(), hex).text, "häh");
         for pad in ["", "a", "aa"] {
             let long = format!("{pad}{}", "€".repeat(10_000));
             let r = ends(long.as_bytes());
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_encoded() {
-        let r = Rendered::whole(&[0xff, 0xfe], hex);
+        let r = RenderedOutput::complete(&[0xff, 0xfe], hex);
         assert_eq!((r.text.as_str(), r.encoding), ("fffe", Some(Encoding::Base64)));
         let r = ends(&[0xff; 9000]);
         assert_eq!(r.text.len() as u64 / 2 + r.omitted.unwrap(), 9000);
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn rendered_text_is_added_to_the_line() {
-        let line = Rendered::whole(b"x\n", hex).beside(r#"{"v":1,"kind":"stream.output"}"#);
+        let line = RenderedOutput::complete(b"x\n", hex).add_to_line(r#"{"v":1,"kind":"stream.output"}"#);
         assert_eq!(line, r#"{"v":1,"kind":"stream.output","text":"x\n"}"#);
     }
 }

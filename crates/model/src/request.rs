@@ -335,12 +335,16 @@ macro_rules! signals {
             pub const ALL: &[SignalName] = &[$(SignalName::$name),*];
 
             pub fn name(self) -> &'static str {
-                match self { $(SignalName::$name => stringify!($name)),* }
+                match self {
+                    $(SignalName::$name => stringify!($name),)*
+                }
             }
 
             /// The number on Linux, identical on all supported architectures.
             pub fn number(self) -> i32 {
-                match self { $(SignalName::$name => $number),* }
+                match self {
+                    $(SignalName::$name => $number,)*
+                }
             }
         }
     };

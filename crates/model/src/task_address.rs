@@ -85,10 +85,7 @@ mod tests {
         assert_eq!(TaskAddress::within(&format!("{HOME}/01jcx"), Some(ours)), Ok("01jcx"));
         let others = "hm_01jcx3v9q8k2m4t0";
         let refused = TaskAddress::within(&format!("{others}/{TASK}"), Some(ours)).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            format!("the task belongs to home {others}; this home is {HOME}")
-        );
+        assert_eq!(refused.to_string(), format!("the task belongs to home {others}; this home is {HOME}"));
         assert!(TaskAddress::within(&format!("{HOME}/{TASK}"), None).is_err());
         assert!(TaskAddress::within("a/b", Some(ours)).is_err());
     }

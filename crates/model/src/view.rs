@@ -1,7 +1,7 @@
 //! Two older vocabularies, as pure functions of the stream: `terminal` and `tool_task`.
 
 use crate::{
-    Decision, Frame, Outcome, Record, RecordContent, Rendered, Status, StreamName, TaskId, TaskState,
+    Decision, Frame, Outcome, Record, RecordContent, RenderedOutput, Status, StreamName, TaskId, TaskState,
     api::{
         StreamRecord, TerminalRecord, ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead,
         ToolTaskStream, ToolTaskWhat,
@@ -46,7 +46,12 @@ pub fn terminal(line: &str) -> String {
 
 /// The record as events of the `tool_task` vocabulary: none, one or several. `state` is the fold up to and including
 /// this record.
-pub fn tool_task(task: TaskId, record: &Record, state: &TaskState, rendered: Option<&Rendered>) -> Vec<ToolTaskEvent> {
+pub fn tool_task(
+    task: TaskId,
+    record: &Record,
+    state: &TaskState,
+    rendered: Option<&RenderedOutput>,
+) -> Vec<ToolTaskEvent> {
     let events = match &record.what {
         RecordContent::Decision(decision) => decision_events(task, decision, state),
         RecordContent::Frame(frame) => frame_events(frame, rendered),
@@ -141,7 +146,7 @@ fn artifacts(state: &TaskState) -> Vec<ToolTaskArtifact> {
     streams.chain(others).collect()
 }
 
-fn frame_events(frame: &Frame, rendered: Option<&Rendered>) -> Vec<ToolTaskWhat> {
+fn frame_events(frame: &Frame, rendered: Option<&RenderedOutput>) -> Vec<ToolTaskWhat> {
     match frame {
         Frame::Output { stream, offset, len, .. } => {
             let chunk = ToolTaskChunk::new(*offset, *len, rendered);

@@ -676,7 +676,7 @@ fn outcomes_have_the_status_and_exit_code_of_the_contract() {
     for (outcome, status, code) in [
         (Outcome::Exited { code: 7 }, Status::Exited, 7),
         (Outcome::Signalled { signal: 9, core: false }, Status::Exited, 137),
-        (Outcome::TimedOut { limit: TimedOut::Wall }, Status::Failed, 124),
+        (Outcome::TimedOut { limit: TimeLimit::Wall }, Status::Failed, 124),
         (Outcome::Limited { limit: LimitReached::Disk }, Status::Failed, 124),
         (Outcome::Cancelled { by: t("x"), reason: None }, Status::Cancelled, 130),
         (Outcome::Withdrawn { by: t("x") }, Status::Cancelled, 130),

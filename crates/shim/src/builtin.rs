@@ -107,7 +107,7 @@ fn said(mask: &Mask, error: &str) -> Text {
 fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> FileToolResult {
     let digest = |bytes: &[u8]| (bytes.len() as u64 <= SMALL).then(|| file_digest(key, bytes));
     let path = Path::new(&builtin.resolved);
-    match &builtin.what {
+    match &builtin.work {
         FileWork::Read { first_line, line_count } => {
             let shown = Shown::new(mask, read(path)?.0);
             let (text, found) = shown.lines(first_line.unwrap_or(1), *line_count);

@@ -1,6 +1,6 @@
 //! When what happens: the life of one task as a pure state machine. Events in, things to do out.
 
-use countersign_model::{ExitStatus, KilledWhy, Leftovers, LimitReached, Outcome, Text, TimedOut};
+use countersign_model::{ExitStatus, KilledWhy, Leftovers, LimitReached, Outcome, Text, TimeLimit};
 use std::time::Duration;
 
 /// Time since the child was spawned.
@@ -253,8 +253,8 @@ impl Lifecycle {
             (Some(StopCause::SessionEnd { by }), _) => {
                 Outcome::Cancelled { by: by.clone(), reason: Some(Text::from_static("its session has ended")) }
             }
-            (Some(StopCause::Wall), _) => Outcome::TimedOut { limit: TimedOut::Wall },
-            (Some(StopCause::Idle), _) => Outcome::TimedOut { limit: TimedOut::Idle },
+            (Some(StopCause::Wall), _) => Outcome::TimedOut { limit: TimeLimit::Wall },
+            (Some(StopCause::Idle), _) => Outcome::TimedOut { limit: TimeLimit::Idle },
             (Some(StopCause::Output), _) => Outcome::Limited { limit: LimitReached::Output },
             (Some(StopCause::Frames), _) => Outcome::Limited { limit: LimitReached::Frames },
             (Some(StopCause::Disk), _) => Outcome::Limited { limit: LimitReached::Disk },
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(life.deadline(), Some(at(60)));
         let effects = life.step(at(60), LifecycleEvent::Tick);
         assert!(matches!(effects[..], [LifecycleAction::Limit { name: "wall", .. }, LifecycleAction::Terminate]));
-        assert_eq!(life.outcome(), Outcome::TimedOut { limit: TimedOut::Wall });
+        assert_eq!(life.outcome(), Outcome::TimedOut { limit: TimeLimit::Wall });
     }
 
     #[test]

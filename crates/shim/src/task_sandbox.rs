@@ -6,7 +6,7 @@ use crate::{
     sandbox::{self, BaseRuleset},
     sys::user::with_user_ids,
 };
-use countersign_model::{Confinement, Frame, Limits, Outcome, ResolvedRequest, Text, TimedOut};
+use countersign_model::{Confinement, Frame, Limits, Outcome, ResolvedRequest, Text, TimeLimit};
 use countersign_redact::{Mask, text};
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ impl TaskSandbox {
             }
         }
         let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
-        let late = matches!(outcome, Outcome::TimedOut { limit: TimedOut::Wall });
+        let late = matches!(outcome, Outcome::TimedOut { limit: TimeLimit::Wall });
         // Its own limit it knows about.
         let late = late && what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {

@@ -211,7 +211,7 @@ impl<'a> JournalCheck<'a> {
         let Some((text, record)) = text.and_then(|t| Some((t, Record::parse(t).ok()?))) else {
             return self.add_damage("a line of the journal cannot be parsed");
         };
-        self.chain.push(text);
+        self.chain.push_line(text);
         self.frames += 1;
         self.closed = matches!(record.what, RecordContent::Frame(Frame::Closed { .. }));
         let expected = record.seq == self.next_seq;

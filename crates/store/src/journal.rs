@@ -51,7 +51,7 @@ impl JournalWriter {
         let seq = self.next_seq;
         let t_us = u64::try_from(clock::steady().duration_since(self.began).as_micros()).unwrap_or(u64::MAX);
         let line = Record::frame_line(seq, clock::now(), t_us, frame);
-        self.chain.push(&line);
+        self.chain.push_line(&line);
         self.lines.extend_from_slice(line.as_bytes());
         self.lines.push(b'\n');
         self.next_seq += 1;
@@ -227,7 +227,7 @@ pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_se
                 break;
             }
         };
-        chain.push(text);
+        chain.push_line(text);
         next_seq += 1;
         whole += bytes.len() as u64;
         if let RecordContent::Frame(Frame::Closed { outcome, .. }) = record.what {

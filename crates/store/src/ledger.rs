@@ -217,7 +217,7 @@ impl Ledger {
                 tx.prepare_cached("INSERT INTO decisions (n, task, seq, line, head) VALUES (?1, ?2, ?3, ?4, ?5)")?;
             for entry in entries {
                 let task = entry.task.map(|t| t.to_string());
-                chain.push(&chained_line(task.as_deref(), &entry.line));
+                chain.push_line(&chained_line(task.as_deref(), &entry.line));
                 let seq = entry.task.map(|_| entry.seq as i64);
                 insert.execute(params![next, task, seq, entry.line, chain.head().as_bytes()])?;
                 update_index(&tx, next, task.as_deref(), &entry.decision)?;

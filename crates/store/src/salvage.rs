@@ -168,7 +168,7 @@ impl LedgerCopy {
             }
             self.add_lost(last + 1, n - 1);
             let follows = n == last + 1;
-            chain.push(&chained_line(task.as_deref(), &line));
+            chain.push_line(&chained_line(task.as_deref(), &line));
             if follows && chain.head() != head {
                 self.salvaged.changed.push(n);
             }

@@ -142,7 +142,7 @@ impl TaskStream {
 pub fn read_prologue(ledger: &LedgerReader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
     let mut chain = HashChain::for_prologue(task);
     for (seq, line) in ledger.decisions(task, 0)? {
-        chain.push(&line);
+        chain.push_line(&line);
         let launched = r#""kind":"task.launched""#;
         if line.contains(launched)
             && let Ok(Record { what: RecordContent::Decision(Decision::Launched { .. }), .. }) = Record::parse(&line)

@@ -97,7 +97,7 @@ fn every_prefix_of_a_journal_can_be_recovered() {
         assert_eq!(kept + remains.torn, cut as u64, "the torn line is cut off and counted");
         let mut chain = HashChain::for_journal(task(1), digest("head"));
         for line in String::from_utf8(whole[..kept as usize].to_vec()).unwrap().lines() {
-            chain.push(line);
+            chain.push_line(line);
         }
         assert_eq!(remains.head, chain.head());
     }

@@ -55,7 +55,7 @@ fn armed() -> (TestHome, std::path::PathBuf) {
 fn risky_ask(daemon: &TestHome, profile: &str) -> Option<TaskState> {
     match daemon.client().ask(&daemon.request(RUN, json!({"profile": profile}))) {
         Ok(state) => Some(state),
-        Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => None,
+        Err(ClientError::Broken(_) | ClientError::NoDaemon { .. }) => None,
         Err(other) => panic!("{other:?}"),
     }
 }

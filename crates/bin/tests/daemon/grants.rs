@@ -568,7 +568,7 @@ fn at_most_eight_cards_of_one_session_are_shown() {
     let tasks: Vec<TaskState> = (0..11).map(|n| s.ask(&format!("touch f{n}"))).collect();
     let other = s.client.open_session(&body(json!({"directory": s.repo}))).unwrap();
     s.try_ask("touch mine", json!({"session_id": other.id})).unwrap();
-    let (shown, without) = s.client.approvals_and_more(false).unwrap();
+    let (shown, without) = s.client.approvals_with_hidden_count(false).unwrap();
     assert_eq!((shown.len(), without), (9, 3), "eight of the one, one of the other");
     assert!(tasks[..8].iter().all(|t| shown.iter().any(|a| a.task_id == t.task_id)), "the oldest have cards");
     s.client.answer(shown[0].id, Choice::Deny, None).unwrap();

@@ -350,7 +350,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
         "{found:?}"
     );
     assert!(
-        found.contains(&format!("receipt 3 ({second}): is receipt 2: it does not stand in its place")),
+        found.contains(&format!("receipt 3 ({second}): is receipt 2, stored under the wrong number")),
         "{found:?}"
     );
     // A decision: what was asked, whose it is, and one that is gone.
@@ -376,7 +376,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
             .collect();
         let mut chain = countersign_model::HashChain::for_ledger();
         for (n, task, line) in rows {
-            chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
+            chain.push_line(&format!("{} {line}", task.as_deref().unwrap_or("-")));
             conn.execute("UPDATE decisions SET head = ?1 WHERE n = ?2", (chain.head().as_bytes(), n)).unwrap();
         }
         drop(conn);
@@ -818,7 +818,7 @@ fn an_older_house_gets_its_receipts() {
     .unwrap();
     let mut chain = countersign_model::HashChain::for_ledger();
     for (n, (task, seq, line)) in (1i64..).zip(rows) {
-        chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
+        chain.push_line(&format!("{} {line}", task.as_deref().unwrap_or("-")));
         let head = chain.head();
         conn.execute("INSERT INTO decisions VALUES (?1, ?2, ?3, ?4, ?5)", (n, task, seq, line, head.as_bytes()))
             .unwrap();

@@ -73,7 +73,7 @@ impl Stopped {
         let at = countersign_store::clock::now();
         let line = Record::decision_line(seq as u64 + 1, at, decision);
         let mut chain = HashChain::resume(Digest::from_bytes(head));
-        chain.push(&format!("{task} {line}"));
+        chain.push_line(&format!("{task} {line}"));
         let head = chain.head();
         let row = (n + 1, task.to_string(), seq + 1, line, head.as_bytes());
         conn.execute("INSERT INTO decisions VALUES (?1, ?2, ?3, ?4, ?5)", row).unwrap();

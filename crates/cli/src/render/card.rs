@@ -72,7 +72,7 @@ pub(crate) fn card(view: &CardView, room: CardLimits) -> String {
 fn lay_out_script(out: &mut String, script: &ScriptView, view: &CardView, room: CardLimits) {
     let changed = if script.changed { " CHANGED since it was asked about: it will not run" } else { "" };
     let _ = writeln!(out, "  runs {}, sha256 {}…{changed}", script.path, script.sha256);
-    let (head, left_out, tail) = script.within(room.script);
+    let (head, left_out, tail) = script.excerpt(room.script);
     for line in head {
         let _ = writeln!(out, "    | {line}");
     }

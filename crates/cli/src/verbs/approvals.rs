@@ -26,7 +26,7 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
     let mut out = io::stdout().lock();
     match command.unwrap_or(ApprovalsCommand::List { all: false, json: false }) {
         ApprovalsCommand::List { all, json } => {
-            let (approvals, without) = client.approvals_and_more(all)?;
+            let (approvals, without) = client.approvals_with_hidden_count(all)?;
             for approval in &approvals {
                 match json {
                     true => writeln!(out, "{}", serde_json::to_string(approval)?)?,
@@ -120,7 +120,7 @@ fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
                     waiting.push_back(approval.id);
                 }
             }
-            Some(Err(ClientError::Broken(_) | ClientError::NoHouse { .. })) => {
+            Some(Err(ClientError::Broken(_) | ClientError::NoDaemon { .. })) => {
                 let told = std::mem::replace(&mut told_down, true);
                 if !told {
                     crate::say("csn: the house is down; waiting for it");

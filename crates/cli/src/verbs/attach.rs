@@ -155,7 +155,7 @@ impl AttachSession {
                 Ok(end) => break Ok(end),
                 Err(e) => match e.downcast_ref::<ClientError>() {
                     // It is reached again, and the screen drawn anew.
-                    Some(ClientError::Broken(_) | ClientError::NoHouse { .. }) => {
+                    Some(ClientError::Broken(_) | ClientError::NoDaemon { .. }) => {
                         if let Err(e) = reach() {
                             break Err(e.context(format!("the task goes on: csn attach {}", self.task)));
                         }
@@ -298,7 +298,7 @@ impl AttachSession {
                 Ok(None)
             }
             AttachedEvent::Record(record) => self.record(daemon, record.record),
-            AttachedEvent::Word(word) => self.word(daemon, *word),
+            AttachedEvent::Attach(word) => self.word(daemon, *word),
         }
     }
 
@@ -345,7 +345,7 @@ impl AttachSession {
             while !daemon.is_over() {
                 match daemon.next_message()? {
                     Some(bytes @ AttachedEvent::Bytes(_)) => drop(self.take(daemon, bytes)?),
-                    Some(AttachedEvent::Word(word)) => {
+                    Some(AttachedEvent::Attach(word)) => {
                         if let AttachEvent::Tail { stream, .. } = *word {
                             self.display.stream = stream;
                         }

@@ -15,7 +15,7 @@ pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCod
     let holder = if own { home.holder() } else { client.lifecycle().ok().map(|life| life.pid) };
     match client.stop(wish) {
         Ok(()) => {}
-        Err(ClientError::NoHouse { .. }) if holder.is_none() => {
+        Err(ClientError::NoDaemon { .. }) if holder.is_none() => {
             say("csn: no house runs");
             return Ok(ExitCode::SUCCESS);
         }

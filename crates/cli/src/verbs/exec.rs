@@ -76,7 +76,7 @@ fn again(client: &Client) -> anyhow::Result<()> {
     for _ in 0..100 {
         match client.lifecycle() {
             Ok(_) => return Ok(()),
-            Err(ClientError::NoHouse { .. } | ClientError::Broken(_)) => {}
+            Err(ClientError::NoDaemon { .. } | ClientError::Broken(_)) => {}
             Err(e) => return Err(e.into()),
         }
         // Somebody else starts it: there is nothing to wait for but time.

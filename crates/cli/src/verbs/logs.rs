@@ -60,7 +60,7 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
         let event = match events.next_event() {
             Ok(Some(event)) => event,
             Ok(None) => break,
-            Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) if args.follow => {
+            Err(ClientError::Broken(_) | ClientError::NoDaemon { .. }) if args.follow => {
                 reach()?;
                 continue;
             }

@@ -71,8 +71,8 @@ pub(crate) fn from_stdin(client: &Client, task: TaskId, eof: bool, last: impl Fn
 /// Through any number of restarts of the daemon: what was not answered is sent again, and applied once.
 fn once(client: &Client, task: TaskId, body: &StdinBody, key: &str) -> Result<(), ClientError> {
     loop {
-        match client.stdin_once(task, body, key) {
-            Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => thread::sleep(PAUSE),
+        match client.stdin_with_key(task, body, key) {
+            Err(ClientError::Broken(_) | ClientError::NoDaemon { .. }) => thread::sleep(PAUSE),
             Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::ShimUnreachable => {
                 thread::sleep(PAUSE)
             }

@@ -31,7 +31,7 @@ pub(crate) fn until_ended(client: &Client, task: TaskId) -> anyhow::Result<TaskS
         match client.wait(task, WAIT_MS) {
             Ok(state) if state.settled() => return Ok(state),
             Ok(_) => {}
-            Err(ClientError::NoHouse { .. }) => drop(reach()?),
+            Err(ClientError::NoDaemon { .. }) => drop(reach()?),
             Err(ClientError::Broken(_)) => thread::sleep(PAUSE),
             Err(e) => return Err(e.into()),
         }

@@ -1,7 +1,7 @@
 //! Events of the streams: the records of a task with their output, decisions of the ledger, and both in other
 //! vocabularies.
 
-use crate::{Decision, FORMAT, Frame, Record, RecordContent, Rendered, TaskId, Timestamp, view::View};
+use crate::{Decision, FORMAT, Frame, Record, RecordContent, RenderedOutput, TaskId, Timestamp, view::View};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
@@ -52,14 +52,14 @@ pub struct LedgerEvent {
 pub struct StreamRecord {
     pub record: Record,
     /// Only with `stream.output`.
-    pub output: Option<Rendered>,
+    pub output: Option<RenderedOutput>,
     /// The fields of a record whose kind this version does not know.
     unknown: Map<String, Value>,
 }
 
 impl StreamRecord {
     #[must_use]
-    pub fn new(record: Record, output: Option<Rendered>) -> Self {
+    pub fn new(record: Record, output: Option<RenderedOutput>) -> Self {
         let unknown = match &record.what {
             RecordContent::Unknown(kind) => Map::from_iter([("kind".to_owned(), kind.as_str().into())]),
             RecordContent::Decision(_) | RecordContent::Frame(_) => Map::new(),
@@ -75,7 +75,7 @@ impl StreamRecord {
                 for name in ["text", "encoding", "omitted", "omitted_at", "unreadable"] {
                     output.extend(fields.remove_entry(name));
                 }
-                Some(Rendered::deserialize(Value::Object(output)).map_err(wrong)?)
+                Some(RenderedOutput::deserialize(Value::Object(output)).map_err(wrong)?)
             }
             _ => None,
         };
@@ -103,7 +103,7 @@ impl Serialize for StreamRecord {
             #[serde(flatten)]
             what: ContentRef<'a>,
             #[serde(flatten)]
-            output: Option<&'a Rendered>,
+            output: Option<&'a RenderedOutput>,
         }
         #[derive(Serialize)]
         #[serde(untagged)]
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for TerminalRecord {
 
 #[cfg(feature = "schema")]
 mod schema {
-    use super::{Decision, Frame, Rendered, StreamRecord, TerminalRecord, Timestamp};
+    use super::{Decision, Frame, RenderedOutput, StreamRecord, TerminalRecord, Timestamp};
     use schemars::{JsonSchema, Schema, SchemaGenerator};
     use std::borrow::Cow;
 
@@ -172,7 +172,7 @@ mod schema {
         #[serde(flatten)]
         what: Content,
         #[serde(flatten)]
-        output: Option<Rendered>,
+        output: Option<RenderedOutput>,
     }
 
     #[derive(JsonSchema)]

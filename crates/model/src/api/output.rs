@@ -1,11 +1,11 @@
 //! The output of a task: its bytes, search results, its screen and its recording.
 
-use crate::{Encoding, Rendered, StreamName, Text, cast::Version};
+use crate::{Encoding, RenderedOutput, StreamName, Text, cast::Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Streams by name. A short stream is complete; a long one is cut to its beginning and end.
-pub type BoundedOutput = BTreeMap<StreamName, Rendered>;
+pub type BoundedOutput = BTreeMap<StreamName, RenderedOutput>;
 
 /// Which bytes `GET /tasks/{id}/output` sends: by offset, by line, or from the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

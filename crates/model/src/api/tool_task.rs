@@ -1,6 +1,6 @@
 //! The `tool_task` vocabulary of a task's stream.
 
-use crate::{Digest, Encoding, Mode, Rendered, SessionId, SignalName, Status, StreamName, TaskId, Text, Tool};
+use crate::{Digest, Encoding, Mode, RenderedOutput, SessionId, SignalName, Status, StreamName, TaskId, Text, Tool};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
@@ -118,8 +118,8 @@ pub struct ToolTaskChunk {
 
 impl ToolTaskChunk {
     #[must_use]
-    pub fn new(offset_bytes: u64, bytes: u64, rendered: Option<&Rendered>) -> Self {
-        let Rendered { text, encoding, omitted, omitted_at, unreadable } = rendered.cloned().unwrap_or_default();
+    pub fn new(offset_bytes: u64, bytes: u64, rendered: Option<&RenderedOutput>) -> Self {
+        let RenderedOutput { text, encoding, omitted, omitted_at, unreadable } = rendered.cloned().unwrap_or_default();
         let encoding = encoding.unwrap_or_default();
         Self { chunk: text, encoding, offset_bytes, bytes, omitted, omitted_at, unreadable }
     }

@@ -142,14 +142,14 @@ fn a_long_script_shows_its_beginning_and_its_end() {
     assert_eq!((script.path.as_str(), script.sha256.as_str()), ("/p/x.sh", "abababababab"));
     assert_eq!((script.changed, script.omitted), (true, 7));
     let check = |room: usize, expect: (usize, usize, usize)| {
-        let (head, left_out, tail) = script.within(room);
+        let (head, left_out, tail) = script.excerpt(room);
         assert_eq!((head.len(), left_out, tail.len()), expect, "{room}");
     };
     check(usize::MAX, (10, 0, 0));
     check(10, (10, 0, 0));
     check(6, (4, 4, 2));
     check(0, (0, 10, 0));
-    assert_eq!(script.within(6).2, ["line 9", "line 10"]);
+    assert_eq!(script.excerpt(6).2, ["line 9", "line 10"]);
 }
 
 #[test]

@@ -312,7 +312,7 @@ impl PassState<'_> {
             *chain = HashChain::resume(stored);
             return Ok(());
         };
-        chain.push(&chained_line(owner.as_deref(), line));
+        chain.push_line(&chained_line(owner.as_deref(), line));
         if chain.head() != stored {
             if !gap {
                 self.add_break(decision_place(n, task), "was changed: the ledger's chain breaks here");
