@@ -632,7 +632,7 @@ pub enum RecordError {
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct RecordHead<'a> {
     v: u32,
     seq: u64,
     at: Timestamp,
@@ -654,7 +654,7 @@ impl Record {
     }
 
     pub fn parse(line: &str) -> Result<Self, RecordError> {
-        let head: Head<'_> = serde_json::from_str(line)?;
+        let head: RecordHead<'_> = serde_json::from_str(line)?;
         if head.v > FORMAT {
             return Err(RecordError::Newer(head.v));
         }
@@ -666,7 +666,7 @@ impl Record {
     /// kind must be kept.
     pub(crate) fn from_fields(fields: Map<String, Value>) -> Result<(Self, Map<String, Value>), RecordError> {
         let mut fields = Value::Object(fields);
-        let Head { v, seq, at, t_us, kind } = Head::deserialize(&fields)?;
+        let RecordHead { v, seq, at, t_us, kind } = RecordHead::deserialize(&fields)?;
         if v > FORMAT {
             return Err(RecordError::Newer(v));
         }

@@ -542,8 +542,8 @@ fn leads_to_secrets(directory: &str, names: &[Vec<Letter>]) -> bool {
             // A specific name is enough; otherwise the directory must be specific.
             let narrow = |s: &Vec<Letter>| !table.controls.iter().any(|c| matches_letters(s, c));
             let reached = last.iter().any(|s| matches_letters(s, dir));
-            let meant = dir.first() == Some(&'.') && is(last, &dir.iter().collect::<String>());
-            reached && names.iter().any(|s| matches_letters(s, name) && (narrow(s) || meant))
+            let specific = dir.first() == Some(&'.') && is(last, &dir.iter().collect::<String>());
+            reached && names.iter().any(|s| matches_letters(s, name) && (narrow(s) || specific))
         })
     })
 }

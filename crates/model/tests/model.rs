@@ -643,14 +643,14 @@ fn statement_with_home(home: Option<HomeId>) -> Statement {
         closed: true,
         damage: None,
     };
-    let kept = TaskFileDigests {
+    let digests = TaskFileDigests {
         decisions: digest("decisions"),
         journal: Some((digest("journal"), journal)),
         streams: BTreeMap::from([(StreamName::Pty, digest("pty"))]),
     };
     let ledger_head = LedgerHead { decision: DecimalCount(99), sha256: digest("ledger") };
     let receipt = id("rc_01m7h4jys3gnc16k");
-    let seal = ReceiptPosition {
+    let position = ReceiptPosition {
         receipt,
         home,
         number: u64::MAX,
@@ -659,7 +659,7 @@ fn statement_with_home(home: Option<HomeId>) -> Statement {
         at: at(),
         late: false,
     };
-    Statement::from_account(&account, &kept, seal).unwrap()
+    Statement::from_account(&account, &digests, position).unwrap()
 }
 
 #[test]
@@ -773,9 +773,9 @@ fn a_plan_digest_changes_with_everything_that_matters() {
 #[test]
 fn new_samples_are_appended_never_changed() {
     let written: Vec<String> = records().into_iter().map(|(line, _)| line).collect();
-    let kept = GOLDEN.lines().count();
-    for line in written.iter().skip(kept) {
+    let golden = GOLDEN.lines().count();
+    for line in written.iter().skip(golden) {
         println!("{line}");
     }
-    assert_eq!(written.len(), kept);
+    assert_eq!(written.len(), golden);
 }

@@ -110,7 +110,7 @@ fn signals_reach_the_group_and_stand_in_the_record() {
     let out = daemon.csn(&["signal", &task.to_string(), "TERM"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("the task is over: exited 5"));
     let out = daemon.csn(&["signal", &task.to_string(), "NOPE"]);
-    assert!(String::from_utf8_lossy(&out.stderr).contains("use one of HUP INT"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("use one of HUP, INT"));
 }
 
 #[test]
