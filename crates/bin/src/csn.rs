@@ -20,7 +20,7 @@ fn serve(start: Start) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("csn: {e:#}");
-            let held = matches!(e.downcast_ref(), Some(HomeError::Held { .. }));
+            let held = matches!(e.downcast_ref(), Some(HomeError::InUse { .. }));
             ExitCode::from(if held { EXIT_HOME_IN_USE } else { 125 })
         }
     }

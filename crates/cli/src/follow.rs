@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Decision, Frame, RecordContent, Rendered, TaskId, api::StreamRecord};
+use countersign_model::{Decision, Frame, RecordContent, RenderedOutput, TaskId, api::StreamRecord};
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -84,7 +84,7 @@ fn follow(
                     },
                 }
             }
-            RecordContent::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
+            RecordContent::Frame(Frame::ConfinementMet { note }) => notes.push(note.as_str().to_owned()),
             RecordContent::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
                 notes.push(escape_warning(&path, change))
             }
@@ -123,7 +123,7 @@ fn close_prompt(prompt: &mut Option<TerminalPrompt>, withdrawn: bool) {
 }
 
 /// The text of an output frame, if the frame carries all of it.
-fn whole_text(output: Rendered, len: u64) -> Option<String> {
+fn whole_text(output: RenderedOutput, len: u64) -> Option<String> {
     (output.encoding.is_none() && output.text.len() as u64 == len).then_some(output.text)
 }
 

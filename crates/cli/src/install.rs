@@ -3,7 +3,7 @@
 use crate::{UsageError, args::InstallArgs, say, target_home::TargetHome};
 use countersign_install::{InstallError, InstallOptions, Installation, ProofReport, ProofResult};
 use countersign_model::CredentialKind;
-use countersign_store::below_an_agent;
+use countersign_store::is_below_agent;
 use serde_json::{Value, json};
 use std::{
     io::{self, Write as _},
@@ -52,7 +52,7 @@ fn ensure_asked_by_person() -> anyhow::Result<()> {
     let TargetHome { home, client, .. } = TargetHome::find()?;
     let is_agent = match client.lifecycle() {
         Ok(life) => life.you == CredentialKind::Agent,
-        Err(_) => below_an_agent(&home),
+        Err(_) => is_below_agent(&home),
     };
     if is_agent {
         anyhow::bail!("an agent may not change how Countersign controls it: run this in your own terminal");

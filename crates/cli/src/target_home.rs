@@ -4,7 +4,7 @@ use crate::{say, verbs::service};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
 use countersign_model::{api::Lifecycle, is_base_variable};
-use countersign_store::{Home, MACHINE_HOME, below_an_agent};
+use countersign_store::{Home, SYSTEM_HOME, is_below_agent};
 use std::{io::ErrorKind, thread, time::Duration};
 
 /// How many attempts are made to reach a daemon that another process starts, and the pause between two of them.
@@ -30,13 +30,13 @@ pub(crate) struct TargetHome {
 
 impl TargetHome {
     pub(crate) fn find() -> anyhow::Result<Self> {
-        let Some(socket) = Home::door_of_others() else {
+        let Some(socket) = Home::shared_socket() else {
             let home = Home::locate()?;
             return Ok(Self { client: Client::new(home.socket()), home, own: true });
         };
         let client = Client::new(socket);
         // A daemon that does not answer has the default home.
-        let home = client.lifecycle().map_or_else(|_| MACHINE_HOME.into(), |life| life.home);
+        let home = client.lifecycle().map_or_else(|_| SYSTEM_HOME.into(), |life| life.home);
         Ok(Self { client, home: Home::at(home), own: false })
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn say_restrictions(life: &Lifecycle) {
 pub(crate) fn ensure_started_by_person(home: &Home) -> anyhow::Result<()> {
     let starter = if std::env::var_os(countersign_model::MARKER).is_some() {
         "a task"
-    } else if below_an_agent(home) {
+    } else if is_below_agent(home) {
         "an agent"
     } else {
         return Ok(());

@@ -5,8 +5,8 @@
 //! COUNTERSIGN_TOKEN=csn_… cargo run -p countersign-client --example run_and_follow -- --tcp 127.0.0.1:7311 'ls -l'
 //! ```
 //!
-//! `csn doctor` says where the home is; the socket is `run/csn.sock` in it. `csn token create --person --scope run --scope
-//! observe --name example` makes a token. The end-to-end tests call [`run_and_follow`] over both transports.
+//! `csn doctor` shows the home; the socket is `run/csn.sock` in it. `csn token create --person --scope run --scope
+//! observe --name example` creates a token. The end-to-end tests call [`run_and_follow`] over both transports.
 
 use countersign_client::{Address, BearerToken, Client, Event, calls};
 use countersign_model::{
@@ -15,16 +15,16 @@ use countersign_model::{
 };
 use std::{error::Error, io::Write, process::ExitCode};
 
-/// How often in a row a daemon that went away is looked for. The client waits a little longer before each try.
+/// How often the example tries to reach a daemon that went away. The client waits a little longer before each try.
 const MAX_TRIES: u32 = 20;
 const USAGE: &str = "run_and_follow (--socket PATH | --tcp ADDRESS) COMMAND";
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [way, place, command] = &args[..] else { return Err(USAGE.into()) };
-    let address = match way.as_str() {
-        "--socket" => Address::unix(place),
-        "--tcp" => Address::tcp(place.parse()?, BearerToken::new(std::env::var("COUNTERSIGN_TOKEN")?)?)?,
+    let [transport, target, command] = &args[..] else { return Err(USAGE.into()) };
+    let address = match transport.as_str() {
+        "--socket" => Address::unix(target),
+        "--tcp" => Address::tcp(target.parse()?, BearerToken::new(std::env::var("COUNTERSIGN_TOKEN")?)?)?,
         _ => return Err(USAGE.into()),
     };
     let cwd = std::env::current_dir()?.display().to_string();
@@ -33,8 +33,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::from(u8::try_from(outcome.exit_code()).unwrap_or(1)))
 }
 
-/// Asks for shell text, writes what it prints to `out`, and gives its outcome. The daemon may go away and come back
-/// meanwhile: the stream goes on behind the last event.
+/// Requests a shell command, writes its output to `out`, and returns its outcome. The daemon may restart in the
+/// meantime: the stream continues after the last event.
 pub(crate) fn run_and_follow(
     client: &Client,
     command: &str,
@@ -90,7 +90,7 @@ fn write_output(
         let query = OutputQuery { stream: Some(stream), offset_bytes, max_bytes, ..OutputQuery::default() };
         let bytes = client.send(&calls::output::bytes(task, &query))?;
         if bytes.is_empty() {
-            return Err("the output breaks off".into());
+            return Err("the output ended too early".into());
         }
         out.write_all(&bytes)?;
         at += bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! Where a daemon is: its unix socket, or its port on loopback with a token. Connects nothing itself.
+//! The address of a daemon: its unix socket, or a loopback port with a token. This module opens no connection.
 
 use std::{
     fmt,
@@ -19,25 +19,25 @@ pub(crate) enum Endpoint {
     Tcp(SocketAddr, BearerToken),
 }
 
-/// A bearer token. It is in no debug output and in no error.
+/// A bearer token. No debug output and no error contains it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken(String);
 
-/// Why something is no address of a daemon.
+/// Why something is not the address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// The token would go over the network in clear text.
-    #[error("{0} is not on loopback: a token is sent to this machine only")]
+    /// The token would cross the network in clear text.
+    #[error("{0} is not a loopback address: tokens are only sent to this machine")]
     NotLoopback(SocketAddr),
-    #[error("the token is empty, or has characters that no token has")]
+    #[error("the token is empty or contains characters that no token has")]
     NoToken,
 }
 
 impl BearerToken {
     pub fn new(token: impl Into<String>) -> Result<Self, AddressError> {
         let token = token.into();
-        let fits = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
-        if fits { Ok(Self(token)) } else { Err(AddressError::NoToken) }
+        let is_valid = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
+        if is_valid { Ok(Self(token)) } else { Err(AddressError::NoToken) }
     }
 }
 
@@ -48,13 +48,13 @@ impl fmt::Debug for BearerToken {
 }
 
 impl Address {
-    /// The socket of a home: the kernel tells the daemon who calls.
+    /// The socket of a home: the kernel tells the daemon which user calls.
     #[must_use]
     pub fn unix(socket: impl Into<PathBuf>) -> Self {
         Self(Endpoint::Unix(socket.into()))
     }
 
-    /// A port on loopback: the token tells the daemon who calls.
+    /// A loopback port: the token tells the daemon who calls.
     pub fn tcp(at: SocketAddr, token: BearerToken) -> Result<Self, AddressError> {
         if at.ip().is_loopback() { Ok(Self(Endpoint::Tcp(at, token))) } else { Err(AddressError::NotLoopback(at)) }
     }
@@ -67,7 +67,7 @@ impl Address {
         }
     }
 
-    /// The value of the `Authorization` header, where one is needed.
+    /// The value of the `Authorization` header, if the transport needs one.
     pub(crate) fn authorization(&self) -> Option<String> {
         match &self.0 {
             Endpoint::Unix(_) => None,
@@ -85,8 +85,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// A path that a socket address has room for, and the directory that has to stay open while it is used. Socket addresses
-/// hold 108 bytes; a longer path is reached through its directory.
+/// A path that fits into a socket address, and the directory that must stay open while it is used. Socket addresses
+/// hold 108 bytes; a longer path is reached through its open directory.
 pub(crate) fn short_path(socket: &Path) -> io::Result<(PathBuf, Option<File>)> {
     const MAX_PATH_BYTES: usize = 100;
     if socket.as_os_str().len() < MAX_PATH_BYTES {
@@ -104,9 +104,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_never_shown() {
+    fn no_message_contains_the_token() {
         let address = Address::tcp("127.0.0.1:7311".parse().unwrap(), BearerToken::new("csn_secret").unwrap()).unwrap();
-        let error = crate::ClientError::NoHouse { address: address.clone(), error: io::ErrorKind::NotFound.into() };
+        let error = crate::ClientError::NoDaemon { address: address.clone(), error: io::ErrorKind::NotFound.into() };
         for shown in [format!("{address:?}"), address.to_string(), format!("{error:?}"), error.to_string()] {
             assert!(!shown.contains("secret"), "{shown}");
         }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_to_this_machine_only() {
+    fn a_token_is_only_sent_to_loopback() {
         let token = BearerToken::new("t").unwrap();
         for at in ["127.0.0.1:1", "[::1]:1", "127.8.0.1:1"] {
             assert!(Address::tcp(at.parse().unwrap(), token.clone()).is_ok(), "{at}");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_another_header_is_no_token() {
+    fn a_token_cannot_contain_another_header() {
         for bad in ["", "a b", "a\r\nx: y", "ä"] {
             assert_eq!(BearerToken::new(bad), Err(AddressError::NoToken), "{bad:?}");
         }

@@ -1,4 +1,4 @@
-//! The face for programs that run on tokio: the same calls and streams, awaited.
+//! The client for programs on tokio: the same calls and streams, awaited.
 
 use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
@@ -22,14 +22,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
 
 type AsyncConnection = Box<dyn Duplex>;
 
-/// A daemon, by its address, for programs that do other things while it answers.
+/// A client of one daemon, for programs that do other work while it answers.
 #[derive(Debug, Clone)]
 pub struct AsyncClient {
     address: Address,
 }
 
 impl AsyncClient {
-    /// A daemon by its socket.
+    /// A client for the daemon on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self::at(Address::unix(socket))
@@ -45,28 +45,28 @@ impl AsyncClient {
         &self.address
     }
 
-    /// Makes a call and waits for its answer.
+    /// Sends a call and waits for its answer.
     pub async fn send<A>(&self, call: &Call<A>) -> Result<A> {
         let answer = async {
             let mut body = self.exchange(&call.request).await?;
-            let bytes = body.read_whole().await?;
+            let bytes = body.read_all().await?;
             call.read_answer(body.head.status, bytes)
         };
-        let Some(patience) = call.patience else { return answer.await };
+        let Some(patience) = call.timeout else { return answer.await };
         match tokio::time::timeout(patience, answer).await {
             Ok(answer) => answer,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         }
     }
 
-    /// Makes a call whose answer is read as it comes.
+    /// Sends a call whose answer is read as it arrives.
     pub async fn open(&self, call: &Call<Vec<u8>>) -> Result<AsyncBody> {
         let mut body = self.exchange(&call.request).await?;
         if call.is_answer(body.head.status) {
             return Ok(body);
         }
-        let bytes = body.read_whole().await?;
-        Err(ClientError::of_problem(body.head.status, &bytes))
+        let bytes = body.read_all().await?;
+        Err(ClientError::from_problem(body.head.status, &bytes))
     }
 
     /// Follows a stream of events.
@@ -90,13 +90,14 @@ impl AsyncClient {
             })
         }
         .await;
-        connected.map_err(|error| ClientError::NoHouse { address: self.address.clone(), error })
+        connected.map_err(|error| ClientError::NoDaemon { address: self.address.clone(), error })
     }
 
     async fn exchange(&self, request: &HttpRequest) -> Result<AsyncBody> {
         let bytes = request.to_bytes(&self.address)?;
         let mut stream = self.connect().await?;
-        // A daemon that refuses a body before it has read it hangs up; its answer is there all the same.
+        // A daemon that refuses a body before reading all of it closes the connection; its answer has arrived
+        // nevertheless.
         let sent = stream.write_all(&bytes).await;
         AsyncBody::begin(stream).await.map_err(|e| match (sent, e) {
             (Err(sent), ClientError::Broken(_)) => sent.into(),
@@ -105,7 +106,7 @@ impl AsyncClient {
     }
 }
 
-/// The body of an answer, as it comes.
+/// The body of an answer, as it arrives.
 pub struct AsyncBody {
     stream: AsyncConnection,
     answer: ResponseReader,
@@ -125,7 +126,7 @@ impl AsyncBody {
         }
     }
 
-    /// How many bytes it has in all, if the daemon said so.
+    /// The length of the body in bytes, if the daemon sent it.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         self.head.length
@@ -146,7 +147,7 @@ impl AsyncBody {
         }
     }
 
-    async fn read_whole(&mut self) -> Result<Vec<u8>> {
+    async fn read_all(&mut self) -> Result<Vec<u8>> {
         let mut whole = Vec::new();
         while let Some(mut bytes) = self.next_bytes().await? {
             whole.append(&mut bytes);
@@ -155,14 +156,14 @@ impl AsyncBody {
     }
 }
 
-/// Reads once; no bytes are the end of the connection.
+/// Reads once; an empty result is the end of the connection.
 async fn read(stream: &mut AsyncConnection) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(READ_BYTES);
     stream.read_buf(&mut bytes).await?;
     Ok(bytes)
 }
 
-/// A stream of events, over any number of connections.
+/// A stream of events over any number of connections.
 pub struct AsyncEvents<E = StreamRecord> {
     client: AsyncClient,
     stream: Option<AsyncConnection>,
@@ -170,13 +171,13 @@ pub struct AsyncEvents<E = StreamRecord> {
 }
 
 impl<E: DeserializeOwned> AsyncEvents<E> {
-    /// The next event; none after the last. After an error the next call connects again and goes on behind the last
-    /// event that was given out. A caller that stops waiting for it loses nothing.
+    /// The next event; none after the last. After an error the next call reconnects and continues after the last event
+    /// that was returned. Dropping the future loses no event.
     pub async fn next_event(&mut self) -> Result<Option<Event<E>>> {
         let next = self.advance().await;
         if !matches!(next, Ok(Some(_))) {
             self.stream = None;
-            self.follower.disconnected();
+            self.follower.drop_connection();
         }
         next
     }
@@ -194,7 +195,7 @@ impl<E: DeserializeOwned> AsyncEvents<E> {
                     let mut stream = self.client.connect().await?;
                     stream.write_all(&bytes).await?;
                     self.stream = Some(stream);
-                    self.follower.connected();
+                    self.follower.begin_connection();
                 }
             }
         }

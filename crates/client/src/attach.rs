@@ -1,5 +1,5 @@
-//! A task over a WebSocket: what it shows, and what is typed into it. One connection, no threads: a caller that has
-//! other things to wait for polls its descriptor.
+//! A task over a WebSocket: its screen and its input. One connection, no threads: a caller that waits for other things
+//! as well polls its descriptor.
 
 use crate::{Client, ClientError, HttpRequest, Result, transport::Connection};
 use countersign_model::{
@@ -15,25 +15,25 @@ use std::{
 };
 use tungstenite::{Message, WebSocket, client::client_with_config, http::Request, protocol::WebSocketConfig};
 
-/// Larger than any message that the daemon sends.
+/// The maximum size of a message. The daemon sends smaller ones.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// What comes from the daemon.
+/// A message from the daemon.
 #[derive(Debug)]
 pub enum AttachedEvent {
     Record(Box<StreamRecord>),
-    /// A word about the attachment itself.
-    Word(Box<AttachEvent>),
-    /// The bytes of the output record before, or what draws the screen.
+    /// An event about the attachment itself.
+    Attach(Box<AttachEvent>),
+    /// The bytes of the previous output record, or the bytes that draw the screen.
     Bytes(Vec<u8>),
 }
 
 pub struct Attachment {
     socket: WebSocket<Connection>,
-    /// What the socket did not take yet.
+    /// Messages that the socket has not accepted yet.
     unsent: VecDeque<Message>,
     blocked: bool,
-    /// The daemon has closed the conversation.
+    /// The daemon has closed the connection.
     closed: bool,
 }
 
@@ -59,7 +59,7 @@ impl Client {
         let (socket, _) = client_with_config(request, stream, Some(config)).map_err(|e| match e {
             tungstenite::HandshakeError::Failure(tungstenite::Error::Http(response)) => {
                 let body = response.body().as_deref().unwrap_or_default();
-                ClientError::of_problem(response.status().as_u16(), body)
+                ClientError::from_problem(response.status().as_u16(), body)
             }
             tungstenite::HandshakeError::Failure(e) => broken(e),
             other => ClientError::Broken(io::Error::other(other.to_string())),
@@ -76,26 +76,26 @@ impl AsFd for Attachment {
 }
 
 impl Attachment {
-    /// Input as it was typed.
+    /// Sends typed input.
     pub fn type_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.unsent.push_back(Message::binary(bytes.to_vec()));
         self.flush()
     }
 
-    /// Anything else: keys, a size, a signal.
+    /// Sends keys, a size or a signal.
     pub fn send(&mut self, message: &AttachMessage) -> Result<()> {
         let text = serde_json::to_string(message).map_err(ClientError::unreadable)?;
         self.unsent.push_back(Message::text(text));
         self.flush()
     }
 
-    /// Whether something waits to be sent, so that the descriptor is of interest when it can be written to as well.
+    /// Whether a message waits to be sent, so that the caller should also poll for writing.
     #[must_use]
     pub fn wants_to_write(&self) -> bool {
         self.blocked
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     pub fn flush(&mut self) -> Result<()> {
         self.blocked = false;
         while let Some(message) = self.unsent.pop_front() {
@@ -123,8 +123,8 @@ impl Attachment {
         }
     }
 
-    /// The next thing that has come; none when nothing has. The end of the conversation is [`ClientError::Broken`] with
-    /// `UnexpectedEof` unless the daemon closed it in order: then `Ok(None)` and [`Attachment::is_over`].
+    /// The next message, if one has arrived. A broken connection is [`ClientError::Broken`] with `UnexpectedEof`. If
+    /// the daemon closed it properly, the result is `Ok(None)` and [`Attachment::is_over`] is true.
     pub fn next_message(&mut self) -> Result<Option<AttachedEvent>> {
         loop {
             match self.socket.read() {
@@ -137,38 +137,39 @@ impl Attachment {
                 Ok(_) => {}
                 Err(e) if would_block(&e) => return Ok(None),
                 Err(tungstenite::Error::ConnectionClosed) => return Ok(None),
-                // The daemon has said its last word; it does not matter that ours did not reach it.
+                // The daemon has already closed the connection, so an error in our own closing does not matter.
                 Err(_) if self.closed => return Ok(None),
                 Err(e) => return Err(broken(e)),
             }
         }
     }
 
-    /// Whether the daemon has closed the conversation in order.
+    /// Whether the daemon has closed the connection properly.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.closed || !self.socket.can_read()
     }
 }
 
-/// A record or a word; none for a word of a newer daemon.
+/// Parses a record or an event; none for an event of a newer daemon.
 fn read_text(text: &str) -> Result<Option<AttachedEvent>> {
     #[derive(Deserialize)]
     struct EventKind<'a> {
         #[serde(borrow)]
         kind: Cow<'a, str>,
     }
-    const WORDS: [&str; 5] = ["attach.begin", "attach.screen", "attach.tail", "attach.applied", "attach.refused"];
+    const KNOWN_EVENTS: [&str; 5] =
+        ["attach.begin", "attach.screen", "attach.tail", "attach.applied", "attach.refused"];
     let EventKind { kind } = serde_json::from_str(text).map_err(ClientError::unreadable)?;
     if !kind.starts_with("attach.") {
         let record = serde_json::from_str(text).map_err(ClientError::unreadable)?;
         return Ok(Some(AttachedEvent::Record(Box::new(record))));
     }
-    if !WORDS.contains(&&*kind) {
+    if !KNOWN_EVENTS.contains(&&*kind) {
         return Ok(None);
     }
-    let word = serde_json::from_str(text).map_err(ClientError::unreadable)?;
-    Ok(Some(AttachedEvent::Word(Box::new(word))))
+    let event = serde_json::from_str(text).map_err(ClientError::unreadable)?;
+    Ok(Some(AttachedEvent::Attach(Box::new(event))))
 }
 
 fn would_block(error: &tungstenite::Error) -> bool {
@@ -187,12 +188,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_words_and_words_of_a_newer_daemon() {
+    fn records_and_events_are_parsed_and_unknown_events_are_ignored() {
         let record = r#"{"v":1,"seq":3,"at":"2026-11-16T02:09:48.000120Z","t_us":5,"kind":"pty.echo","on":false}"#;
         assert!(matches!(read_text(record), Ok(Some(AttachedEvent::Record(r))) if r.record.seq == 3));
-        let word = r#"{"kind":"attach.applied","n":1,"seq":9}"#;
-        let Ok(Some(AttachedEvent::Word(word))) = read_text(word) else { panic!("a word") };
-        assert_eq!(*word, AttachEvent::Applied { n: 1, seq: 9 });
+        let event = r#"{"kind":"attach.applied","n":1,"seq":9}"#;
+        let Ok(Some(AttachedEvent::Attach(event))) = read_text(event) else { panic!("an event") };
+        assert_eq!(*event, AttachEvent::Applied { n: 1, seq: 9 });
         assert!(matches!(read_text(r#"{"kind":"attach.weather","says":"rain"}"#), Ok(None)));
         assert!(read_text("{").is_err());
     }

@@ -1,4 +1,4 @@
-//! The blocking face: calls and streams over a connection of their own each.
+//! The blocking client: each call and each stream has its own connection.
 
 use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
@@ -17,14 +17,14 @@ use std::{
 /// How much is read from a connection at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A daemon, by its address, for programs that wait for each answer.
+/// A client of one daemon, for programs that wait for each answer.
 #[derive(Debug, Clone)]
 pub struct Client {
     address: Address,
 }
 
 impl Client {
-    /// A daemon by its socket.
+    /// A client for the daemon on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self::at(Address::unix(socket))
@@ -40,21 +40,21 @@ impl Client {
         &self.address
     }
 
-    /// Makes a call and waits for its answer.
+    /// Sends a call and waits for its answer.
     pub fn send<A>(&self, call: &Call<A>) -> Result<A> {
-        let mut body = self.exchange(&call.request, call.patience)?;
-        let bytes = body.read_whole()?;
+        let mut body = self.exchange(&call.request, call.timeout)?;
+        let bytes = body.read_all()?;
         call.read_answer(body.head.status, bytes)
     }
 
-    /// Makes a call whose answer is read as it comes.
+    /// Sends a call whose answer is read as it arrives.
     pub fn open(&self, call: &Call<Vec<u8>>) -> Result<Body> {
-        let mut body = self.exchange(&call.request, call.patience)?;
+        let mut body = self.exchange(&call.request, call.timeout)?;
         if call.is_answer(body.head.status) {
             return Ok(body);
         }
-        let bytes = body.read_whole()?;
-        Err(ClientError::of_problem(body.head.status, &bytes))
+        let bytes = body.read_all()?;
+        Err(ClientError::from_problem(body.head.status, &bytes))
     }
 
     /// Follows a stream of events.
@@ -67,7 +67,8 @@ impl Client {
         let bytes = request.to_bytes(&self.address)?;
         let mut stream = Connection::connect(&self.address)?;
         stream.set_read_timeout(patience)?;
-        // A daemon that refuses a body before it has read it hangs up; its answer is there all the same.
+        // A daemon that refuses a body before reading all of it closes the connection; its answer has arrived
+        // nevertheless.
         let sent = stream.write_all(&bytes);
         Body::begin(stream).map_err(|e| match (sent, e) {
             (Err(sent), ClientError::Broken(_)) => sent.into(),
@@ -76,13 +77,13 @@ impl Client {
     }
 }
 
-/// The body of an answer, as it comes. Where the connection was upgraded, it is what the other side says.
+/// The body of an answer, as it arrives. On an upgraded connection it is everything that the daemon sends.
 #[derive(Debug)]
 pub struct Body {
     stream: Connection,
     answer: ResponseReader,
     head: ResponseHead,
-    /// What has come and was not read yet, from this place on.
+    /// Received bytes that have not been read yet, from `at` on.
     ready: Vec<u8>,
     at: usize,
 }
@@ -99,7 +100,7 @@ impl Body {
         }
     }
 
-    /// How many bytes it has in all, if the daemon said so.
+    /// The length of the body in bytes, if the daemon sent it.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         self.head.length
@@ -110,12 +111,12 @@ impl Body {
         self.head.status
     }
 
-    /// The way back, where the connection was upgraded.
+    /// The sending side of an upgraded connection.
     pub fn writer(&self) -> io::Result<Connection> {
         self.stream.try_clone()
     }
 
-    fn read_whole(&mut self) -> Result<Vec<u8>> {
+    fn read_all(&mut self) -> Result<Vec<u8>> {
         let mut whole = Vec::new();
         while self.fill()? {
             whole.append(&mut self.ready);
@@ -123,7 +124,7 @@ impl Body {
         Ok(whole)
     }
 
-    /// Whether there is more.
+    /// Whether there are more bytes.
     fn fill(&mut self) -> Result<bool> {
         loop {
             self.ready = self.answer.take_body();
@@ -155,7 +156,7 @@ impl Read for Body {
     }
 }
 
-/// Reads once; no bytes are the end of the connection.
+/// Reads once; an empty slice is the end of the connection.
 fn read_into(stream: &mut Connection, take: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
     let mut buf = vec![0; READ_BYTES];
     loop {
@@ -166,7 +167,7 @@ fn read_into(stream: &mut Connection, take: impl FnOnce(&[u8]) -> Result<()>) ->
     }
 }
 
-/// A stream of events, over any number of connections.
+/// A stream of events over any number of connections.
 pub struct Events<E = StreamRecord> {
     client: Client,
     stream: Option<Connection>,
@@ -174,13 +175,13 @@ pub struct Events<E = StreamRecord> {
 }
 
 impl<E: DeserializeOwned> Events<E> {
-    /// The next event; none after the last. After an error the next call connects again and goes on behind the last
-    /// event that was given out.
+    /// The next event; none after the last. After an error the next call reconnects and continues after the last event
+    /// that was returned.
     pub fn next_event(&mut self) -> Result<Option<Event<E>>> {
         let next = self.advance();
         if !matches!(next, Ok(Some(_))) {
             self.stream = None;
-            self.follower.disconnected();
+            self.follower.drop_connection();
         }
         next
     }
@@ -198,7 +199,7 @@ impl<E: DeserializeOwned> Events<E> {
                     let mut stream = Connection::connect(&self.client.address)?;
                     stream.write_all(&bytes)?;
                     self.stream = Some(stream);
-                    self.follower.connected();
+                    self.follower.begin_connection();
                 }
             }
         }

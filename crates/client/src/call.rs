@@ -1,26 +1,28 @@
-//! A call as a value: what is sent, and how its answer reads. It names no daemon and opens no socket; both faces send it.
+//! A call as a value: what is sent, and how its answer is read. It names no daemon and opens no socket; both clients
+//! send it.
 
 use crate::{ClientError, HttpRequest, Result};
 use serde::de::DeserializeOwned;
 use std::{fmt, time::Duration};
 
-/// One call, and the type of its answer. [`crate::calls`] makes one for every route.
+/// One call and the type of its answer. [`crate::calls`] has one for every route.
 #[derive(Clone)]
 pub struct Call<A> {
     pub(crate) request: HttpRequest,
     read: fn(Vec<u8>) -> Result<A>,
-    /// A status that is an answer although it looks like an error.
-    also_answers: Option<u16>,
-    /// How long each part of the answer may take; without it, as long as it takes.
-    pub(crate) patience: Option<Duration>,
+    /// An error status that still carries an answer.
+    accepted_status: Option<u16>,
+    /// How long each part of the answer may take; none means no limit.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl<A> Call<A> {
     fn new(request: HttpRequest, read: fn(Vec<u8>) -> Result<A>) -> Self {
-        Self { request, read, also_answers: None, patience: None }
+        Self { request, read, accepted_status: None, timeout: None }
     }
 
-    /// Sent again under the same key, also to another daemon of the same home, it is done once.
+    /// Adds an idempotency key: a call that is sent again with the same key, even to a later daemon of the same home,
+    /// is executed once.
     #[must_use]
     pub fn with_key(mut self, key: &str) -> Self {
         self.request = self.request.header("idempotency-key", key);
@@ -28,29 +30,29 @@ impl<A> Call<A> {
     }
 
     #[must_use]
-    pub(crate) fn also_answers(mut self, status: u16) -> Self {
-        self.also_answers = Some(status);
+    pub(crate) fn accepting_status(mut self, status: u16) -> Self {
+        self.accepted_status = Some(status);
         self
     }
 
-    /// A daemon that does not answer within this time counts as gone.
+    /// Sets a time limit. A daemon that does not answer in time counts as gone.
     #[must_use]
-    pub fn within(mut self, patience: Duration) -> Self {
-        self.patience = Some(patience);
+    pub fn with_timeout(mut self, patience: Duration) -> Self {
+        self.timeout = Some(patience);
         self
     }
 
     pub(crate) fn read_answer(&self, status: u16, body: Vec<u8>) -> Result<A> {
-        if self.is_answer(status) { (self.read)(body) } else { Err(ClientError::of_problem(status, &body)) }
+        if self.is_answer(status) { (self.read)(body) } else { Err(ClientError::from_problem(status, &body)) }
     }
 
     pub(crate) fn is_answer(&self, status: u16) -> bool {
-        status < 400 || self.also_answers == Some(status)
+        status < 400 || self.accepted_status == Some(status)
     }
 }
 
 impl<A: DeserializeOwned> Call<A> {
-    /// Its answer is JSON.
+    /// A call whose answer is JSON.
     #[must_use]
     pub fn json(request: HttpRequest) -> Self {
         Self::new(request, |body| serde_json::from_slice(&body).map_err(ClientError::unreadable))
@@ -58,7 +60,7 @@ impl<A: DeserializeOwned> Call<A> {
 }
 
 impl Call<Vec<u8>> {
-    /// Its answer is bytes.
+    /// A call whose answer is bytes.
     #[must_use]
     pub fn bytes(request: HttpRequest) -> Self {
         Self::new(request, Ok)

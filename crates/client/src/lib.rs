@@ -1,8 +1,8 @@
-//! The typed way in for programs.
+//! The typed client for programs.
 //!
-//! A call is a value that [`calls`] makes: it says what is sent and what type its answer has. Two faces send the same
-//! values: [`Client`] waits for each answer, `AsyncClient` (with the feature `async`) is for programs on tokio. Both reach
-//! a daemon by its [`Address`]: the unix socket of its home, or its port on loopback with a [`BearerToken`].
+//! [`calls`] builds a call as a value: what is sent, and the type of its answer. Two clients send the same values:
+//! [`Client`] waits for each answer, `AsyncClient` (with the feature `async`) is for programs on tokio. Both reach a
+//! daemon by its [`Address`]: the unix socket of its home, or a loopback port with a [`BearerToken`].
 //!
 //! ```no_run
 //! use countersign_client::{Address, Client, ClientError, BearerToken, calls};
@@ -12,11 +12,11 @@
 //! let running = client.send(&calls::tasks::list(&countersign_model::api::TaskQuery::default()))?;
 //! println!("{} tasks", running.tasks.len());
 //!
-//! // The same over TCP, with a token that `csn token create` has made.
+//! // Over TCP, with a token that `csn token create` created.
 //! let token = BearerToken::new(std::env::var("COUNTERSIGN_TOKEN")?)?;
 //! let client = Client::at(Address::tcp("127.0.0.1:7311".parse()?, token)?);
 //!
-//! // A stream goes on behind the last event, over any number of connections.
+//! // A stream continues after the last event, over any number of connections.
 //! let mut events = client.follow(calls::tasks::events("tk_01jcx3v9q8k2m4tz"));
 //! loop {
 //!     match events.next_event() {
@@ -33,9 +33,9 @@
 //!
 //! `examples/run_and_follow.rs` runs a command, follows its output and prints its outcome.
 //!
-//! What a daemon refuses is [`ClientError::Refused`] with the [`countersign_model::Refused`] that the daemon made: its
-//! code decides what a program does about it. HTTP and server-sent events are parsed in `wire/`, and where a stream goes
-//! on in `stream.rs`, without a socket; the faces only move bytes.
+//! A refusal of the daemon is [`ClientError::Refused`] with the daemon's [`countersign_model::TaskRefusal`]; programs
+//! act on its code. `wire/` parses HTTP and server-sent events, and `stream.rs` tracks the position in a stream, both
+//! without a socket; the clients only move bytes.
 
 mod address;
 #[cfg(feature = "async")]

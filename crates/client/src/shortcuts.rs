@@ -1,4 +1,4 @@
-//! The calls that programs make most often, by name. Each is one of [`crate::calls`], sent at once.
+//! The most frequent calls as methods. Each one sends a call of [`crate::calls`].
 
 use crate::{Body, Client, ClientError, Events, Result, calls};
 use countersign_model::{
@@ -14,18 +14,19 @@ use countersign_model::{
 };
 use std::{fmt::Display, net::SocketAddr};
 
-/// How many rows a page has, where all of them are wanted.
+/// The page size for methods that fetch all pages.
 const PAGE_ROWS: usize = 500;
 
 /// Tasks.
 impl Client {
-    /// Asks for a command. A denial is a refusal that names its task.
+    /// Requests a command. A denial is a refusal that names its task.
     pub fn ask(&self, request: &Request) -> Result<TaskState> {
         Ok(self.send(&calls::tasks::ask(request))?.task)
     }
 
-    /// Asks under a key: asked again under the same key, also of another daemon, it is the same task and runs once.
-    pub fn ask_once(&self, request: &Request, key: &str) -> Result<TaskState> {
+    /// Requests a command with a key: a repetition with the same key, even to a later daemon, is the same task and runs
+    /// once.
+    pub fn ask_with_key(&self, request: &Request, key: &str) -> Result<TaskState> {
         Ok(self.send(&calls::tasks::ask(request).with_key(key))?.task)
     }
 
@@ -33,17 +34,17 @@ impl Client {
         self.send(&calls::tasks::list(query))
     }
 
-    /// A task by its id or the beginning of it.
+    /// A task by its id or a prefix of it.
     pub fn task(&self, id: &str) -> Result<TaskState> {
         self.send(&calls::tasks::show(id))
     }
 
-    /// A task once it has settled, or as it is after `wait_ms`.
+    /// A task after it has settled, or as it is after `wait_ms`.
     pub fn wait(&self, task: TaskId, wait_ms: u64) -> Result<TaskState> {
         self.send(&calls::tasks::wait(task, wait_ms))
     }
 
-    /// The records of a task, from behind `after` on.
+    /// The records of a task after number `after`.
     #[must_use]
     pub fn events(&self, task: TaskId, after: Option<u64>) -> Events {
         let call = calls::tasks::events(task);
@@ -61,39 +62,39 @@ impl Client {
         self.send(&calls::control::signal(task, signal)).map(drop)
     }
 
-    /// Types into a task; the number of the record that says so.
+    /// Sends input to a task; returns the number of the record that documents it.
     pub fn stdin(&self, task: TaskId, body: &StdinBody) -> Result<u64> {
         Ok(self.send(&calls::control::stdin(task, body))?.seq)
     }
 
-    /// Types into a task under a key: sent again, it is applied once.
-    pub fn stdin_once(&self, task: TaskId, body: &StdinBody, key: &str) -> Result<u64> {
+    /// Sends input to a task with a key: if it is sent again, it is applied once.
+    pub fn stdin_with_key(&self, task: TaskId, body: &StdinBody, key: &str) -> Result<u64> {
         Ok(self.send(&calls::control::stdin(task, body).with_key(key))?.seq)
     }
 
-    /// Resizes the terminal of a task; the number of the record that says so.
+    /// Resizes the terminal of a task; returns the number of the record that documents it.
     pub fn resize(&self, task: TaskId, rows: u16, cols: u16) -> Result<u64> {
         Ok(self.send(&calls::control::resize(task, rows, cols))?.seq)
     }
 }
 
-/// What tasks wrote.
+/// Output of tasks.
 impl Client {
-    /// Stored bytes from `offset` on, at most `max`; none at the end.
+    /// Stored bytes from `offset` on, at most `max`; empty at the end.
     pub fn output(&self, task: TaskId, stream: StreamName, offset: u64, max: u64) -> Result<Vec<u8>> {
         let (offset_bytes, max_bytes) = (Some(offset), Some(max));
         let query = OutputQuery { stream: Some(stream), offset_bytes, max_bytes, ..OutputQuery::default() };
         self.send(&calls::output::bytes(task, &query))
     }
 
-    /// Where the last `lines` lines of a stream begin.
+    /// The offset at which the last `lines` lines of a stream begin.
     pub fn tail(&self, task: TaskId, stream: StreamName, lines: u64) -> Result<u64> {
         let query =
             OutputQuery { stream: Some(stream), tail_lines: Some(lines), max_bytes: Some(0), ..Default::default() };
         Ok(self.send(&calls::output::page(task, &query))?.offset_bytes)
     }
 
-    /// Where the lines `line` to `line + lines` of a stream begin and end.
+    /// The offsets at which the lines `line` to `line + lines` of a stream begin and end.
     pub fn lines(&self, task: TaskId, stream: StreamName, line: u64, lines: u64) -> Result<(u64, u64)> {
         let (line, lines, max_bytes) = (Some(line), Some(lines), Some(0));
         let query = OutputQuery { stream: Some(stream), line, lines, max_bytes, ..OutputQuery::default() };
@@ -101,12 +102,12 @@ impl Client {
         Ok((page.offset_bytes, page.end_offset))
     }
 
-    /// A page of what was found.
+    /// A page of matches.
     pub fn search(&self, task: TaskId, query: &SearchQuery) -> Result<SearchPage> {
         self.send(&calls::output::search(task, query))
     }
 
-    /// The recording as asciicast, as it comes.
+    /// The recording as asciicast, as it arrives.
     pub fn cast(&self, task: TaskId, version: Version) -> Result<Body> {
         self.open(&calls::output::cast(task, Some(version)))
     }
@@ -119,13 +120,13 @@ impl Client {
 
 /// Approvals and grants.
 impl Client {
-    /// Approvals, all pages of them: those that wait and have a card, oldest first; or all, newest first.
+    /// All pages of approvals: those that wait and have a card, oldest first; or all, newest first.
     pub fn approvals(&self, all: bool) -> Result<Vec<Approval>> {
-        Ok(self.approvals_and_more(all)?.0)
+        Ok(self.approvals_with_hidden_count(all)?.0)
     }
 
-    /// The same, and how many wait without a card.
-    pub fn approvals_and_more(&self, all: bool) -> Result<(Vec<Approval>, usize)> {
+    /// All pages of approvals, and the number of approvals that wait without a card.
+    pub fn approvals_with_hidden_count(&self, all: bool) -> Result<(Vec<Approval>, usize)> {
         let mut query = ApprovalQuery { all, cursor: None, limit: Some(PAGE_ROWS) };
         let mut found = Vec::new();
         loop {
@@ -138,13 +139,13 @@ impl Client {
         }
     }
 
-    /// Approvals as they are opened and resolved; those that wait come first.
+    /// Approvals as they are opened and resolved, beginning with the waiting ones.
     #[must_use]
     pub fn approval_events(&self) -> Events<Approval> {
         self.follow(calls::approvals::events())
     }
 
-    /// An approval by its id or the beginning of it.
+    /// An approval by its id or a prefix of it.
     pub fn approval(&self, id: &str) -> Result<Approval> {
         self.send(&calls::approvals::show(id))
     }
@@ -153,7 +154,7 @@ impl Client {
         self.answer_with(id, choice, words, false)
     }
 
-    /// With what it saves for any arguments, where it would be for these alone.
+    /// Answers an approval; with `any_arguments`, the saved grant covers other operands too.
     pub fn answer_with(
         &self,
         id: ApprovalId,
@@ -165,7 +166,7 @@ impl Client {
         self.send(&calls::approvals::answer(id, &body))
     }
 
-    /// Every grant that holds, newest first.
+    /// Every valid grant, newest first.
     pub fn grants(&self) -> Result<Vec<GrantView>> {
         let mut query = GrantQuery { limit: Some(PAGE_ROWS), ..GrantQuery::default() };
         let mut found = Vec::new();
@@ -187,7 +188,7 @@ impl Client {
         self.send(&calls::grants::revoke(id))
     }
 
-    /// Runs the calls of a grant in the sandbox that their risks need, from now on.
+    /// From now on, commands that the grant covers run in the narrowest sandbox for their risks.
     pub fn narrow_grant(&self, id: impl Display) -> Result<GrantView> {
         self.send(&calls::grants::narrow(id))
     }
@@ -203,7 +204,7 @@ impl Client {
         self.send(&calls::sessions::show(id))
     }
 
-    /// Every session that goes on, or all that ever were, newest first.
+    /// Every open session, or all sessions, newest first.
     pub fn sessions(&self, all: bool) -> Result<Vec<Session>> {
         let mut query = SessionQuery { all, cursor: None, limit: Some(PAGE_ROWS) };
         let mut found = Vec::new();
@@ -217,17 +218,17 @@ impl Client {
         }
     }
 
-    /// Where a session works from now on: the session, or the task of a question that a person must answer first.
+    /// Moves a session to another directory: returns the session, or the task that waits for a person's approval.
     pub fn set_directory(&self, id: &str, directory: &str) -> Result<SessionMove> {
         self.send(&calls::sessions::set_directory(id, directory))
     }
 
-    /// Ends a session; the tasks that were stopped with it.
+    /// Ends a session; returns the tasks that were stopped with it.
     pub fn end_session(&self, id: &str) -> Result<Vec<TaskId>> {
         Ok(self.send(&calls::sessions::end(id))?.stopped)
     }
 
-    /// Makes a token; the answer holds it, once.
+    /// Creates a token; only this answer contains it.
     pub fn create_token(&self, body: &TokenBody) -> Result<NewToken> {
         self.send(&calls::tokens::create(body))
     }
@@ -243,7 +244,7 @@ impl Client {
 
 /// Receipts and keys.
 impl Client {
-    /// The signed envelope of a receipt, by task, id or number; one that is about to be sealed is waited for.
+    /// The signed envelope of a receipt, by task, id or number. Waits for a receipt that is about to be sealed.
     pub fn receipt(&self, id: &str, wait_ms: u64) -> Result<Vec<u8>> {
         self.send(&calls::receipts::show(id, wait_ms))
     }
@@ -253,7 +254,7 @@ impl Client {
         self.send(&calls::receipts::list(&ReceiptQuery { cursor, limit: Some(limit) }))
     }
 
-    /// A signed head of the ledger.
+    /// A signed ledger head.
     pub fn signed_head(&self) -> Result<Vec<u8>> {
         self.send(&calls::receipts::signed_head())
     }
@@ -263,12 +264,12 @@ impl Client {
         Ok(self.send(&calls::receipts::keys())?.keys)
     }
 
-    /// Goes over to a new key; its announcement.
+    /// Switches to a new key; returns its announcement.
     pub fn rotate_key(&self, lost: bool) -> Result<KeyAnnounced> {
         self.send(&calls::receipts::rotate_key(lost))
     }
 
-    /// Bytes by their digest, as they come, and how many they are.
+    /// A file by its digest, as it arrives, and its length.
     pub fn artifact(&self, sha256: Digest) -> Result<(u64, Body)> {
         let body = self.open(&calls::receipts::artifact(sha256))?;
         let length = body.length().ok_or_else(|| ClientError::unreadable("an artifact without a length"))?;
@@ -278,22 +279,22 @@ impl Client {
 
 /// The daemon itself.
 impl Client {
-    /// How the daemon is. One that does not answer within seconds counts as gone.
+    /// The state of the daemon. A daemon that does not answer within seconds counts as gone.
     pub fn lifecycle(&self) -> Result<Lifecycle> {
         self.send(&calls::lifecycle::show())
     }
 
-    /// Stops the daemon, with or without its tasks; without a word about them, as it is configured.
+    /// Stops the daemon, with or without its tasks; without an argument, the configuration decides.
     pub fn stop(&self, tasks: Option<StopTasks>) -> Result<()> {
         self.send(&calls::lifecycle::stop(tasks)).map(drop)
     }
 
-    /// Has the daemon listen on loopback too; where.
+    /// Makes the daemon listen on loopback too; returns the address.
     pub fn listen(&self, tcp: Option<SocketAddr>) -> Result<SocketAddr> {
         Ok(self.send(&calls::lifecycle::listen(tcp))?.tcp)
     }
 
-    /// Tidies up; what was removed.
+    /// Removes old tasks; returns what was removed.
     pub fn gc(&self, body: &GcBody) -> Result<GcReport> {
         self.send(&calls::lifecycle::gc(body))
     }
@@ -311,19 +312,19 @@ impl Client {
         self.send(&calls::hooks::before(body))
     }
 
-    /// Says how a command went that the agent ran itself.
+    /// Reports the result of a command that the agent ran itself.
     pub fn hook_after(&self, body: &HookAfterBody) -> Result<HookAfterResponse> {
         self.send(&calls::hooks::after(body))
     }
 
-    /// Has the command of a ticket run.
+    /// Runs the command of a ticket.
     pub fn redeem(&self, ticket: &str, body: &RedeemBody) -> Result<RedeemResponse> {
         self.send(&calls::hooks::redeem(ticket, body))
     }
 
-    /// The task that a ticket was redeemed for.
+    /// The task of a redeemed ticket.
     pub fn ticket(&self, ticket: &str) -> Result<TaskState> {
-        self.send(&calls::hooks::redeemed(ticket))
+        self.send(&calls::hooks::ticket_task(ticket))
     }
 
     /// Opens the session of an MCP connection.
@@ -331,7 +332,7 @@ impl Client {
         Ok(self.send(&calls::mcp::session(body))?.session_id)
     }
 
-    /// A connection that speaks MCP, one message to a line; [`Body::writer`] is the way back.
+    /// An MCP connection with one message per line; [`Body::writer`] is the sending side.
     pub fn mcp(&self, session: SessionId) -> Result<Body> {
         let body = self.open(&calls::mcp::stdio(session))?;
         match body.status() {

@@ -1,8 +1,9 @@
-//! Following a stream of events over any number of connections, without a socket: what to do next, and what came.
+//! Follows a stream of events over any number of connections, without a socket: decides what to do next and parses what
+//! arrives.
 //!
-//! A reader says where it is by the id of the last event that it was given, whole and as it came. A view that makes
-//! several events of one record names each by `record.place`: a reader that breaks off between two of them gets the
-//! second one when it comes back.
+//! A reader identifies its position by the id of the last event it got, unchanged. A view that makes several events of
+//! one record gives them the ids `record.index`, so that a reader that disconnects between two of them gets the second
+//! one when it reconnects.
 
 use crate::{
     ClientError, HttpRequest, Result,
@@ -15,11 +16,11 @@ use countersign_model::api::GapEvent;
 use serde::de::DeserializeOwned;
 use std::{fmt, marker::PhantomData, time::Duration};
 
-/// A daemon that breaks off without a word is asked again, but not at once and not ever faster.
+/// The pause before a reconnect grows with each connection that brought nothing, up to a maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const MAX_RETRY_PAUSES: u32 = 100;
 
-/// A place in a stream: the id of an event.
+/// A position in a stream: the id of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventCursor(String);
 
@@ -30,14 +31,14 @@ impl EventCursor {
     }
 }
 
-/// The place behind a record of a task, or behind a decision of the ledger.
+/// The position after a record of a task, or after a decision of the ledger.
 impl From<u64> for EventCursor {
     fn from(seq: u64) -> Self {
         Self(seq.to_string())
     }
 }
 
-/// A place that was written down.
+/// A saved position.
 impl From<String> for EventCursor {
     fn from(id: String) -> Self {
         Self(id)
@@ -50,7 +51,7 @@ impl fmt::Display for EventCursor {
     }
 }
 
-/// A stream that can be followed, and what its events are. [`crate::calls`] makes one for every stream.
+/// A stream that can be followed, and the type of its events. [`crate::calls`] has one for every stream.
 #[derive(Clone)]
 pub struct StreamCall<E> {
     pub(crate) request: HttpRequest,
@@ -63,7 +64,7 @@ impl<E> StreamCall<E> {
         Self { request, after: None, events: PhantomData }
     }
 
-    /// From behind this place on.
+    /// Starts after this position.
     #[must_use]
     pub fn after(mut self, cursor: impl Into<EventCursor>) -> Self {
         self.after = Some(cursor.into());
@@ -74,17 +75,17 @@ impl<E> StreamCall<E> {
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event<E> {
-    /// Where a reader that has seen this event goes on. None while a stream lists what is there already: a reader that
-    /// breaks off in between is told all of it again.
+    /// The position after this event. None while a stream lists existing entries: a reader that disconnects meanwhile
+    /// gets all of them again.
     pub cursor: Option<EventCursor>,
     pub value: E,
-    /// The JSON that it came as, for programs that pass it on unchanged.
+    /// The JSON of the event, for programs that pass it on unchanged.
     pub json: String,
-    /// Records that should be before this one and are not: they were removed, or do not read.
+    /// Records that are missing before this one: they were removed, or cannot be read.
     pub gap: Option<GapEvent>,
 }
 
-/// What a reader of a stream does next.
+/// The next step of a reader.
 #[derive(Debug)]
 pub(crate) enum FollowStep<E> {
     /// Wait this long, connect, and send [`Follower::request`].
@@ -95,22 +96,22 @@ pub(crate) enum FollowStep<E> {
     End,
 }
 
-/// How far the reading of one stream has come.
+/// The state of a reader of one stream.
 pub(crate) struct Follower<E> {
     call: StreamCall<E>,
     connection: Option<(ResponseReader, ServerEvents)>,
     gap: Option<GapEvent>,
     ended: bool,
-    /// Connections in a row that brought nothing.
-    barren: u32,
+    /// Consecutive connections that brought no event.
+    empty_connections: u32,
 }
 
 impl<E: DeserializeOwned> Follower<E> {
     pub(crate) fn new(call: StreamCall<E>) -> Self {
-        Self { call, connection: None, gap: None, ended: false, barren: 0 }
+        Self { call, connection: None, gap: None, ended: false, empty_connections: 0 }
     }
 
-    /// What goes out on a new connection.
+    /// The request for a new connection.
     pub(crate) fn request(&self) -> HttpRequest {
         let request = self.call.request.clone();
         match &self.call.after {
@@ -119,17 +120,17 @@ impl<E: DeserializeOwned> Follower<E> {
         }
     }
 
-    pub(crate) fn connected(&mut self) {
+    pub(crate) fn begin_connection(&mut self) {
         self.connection = Some((ResponseReader::new(), ServerEvents::default()));
     }
 
-    /// The connection is of no more use; the next step is another one.
-    pub(crate) fn disconnected(&mut self) {
+    /// The connection is lost; the next step is a new one.
+    pub(crate) fn drop_connection(&mut self) {
         self.connection = None;
         self.gap = None;
     }
 
-    /// Bytes from the connection; none is its end.
+    /// Adds bytes from the connection; no bytes mean its end.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         let Some((answer, _)) = &mut self.connection else { return Ok(()) };
         if bytes.is_empty() { answer.end() } else { answer.feed(bytes) }
@@ -141,12 +142,12 @@ impl<E: DeserializeOwned> Follower<E> {
         }
         loop {
             let Some((answer, events)) = &mut self.connection else {
-                let pause = RETRY_PAUSE * self.barren;
-                self.barren = (self.barren + 1).min(MAX_RETRY_PAUSES);
+                let pause = RETRY_PAUSE * self.empty_connections;
+                self.empty_connections = (self.empty_connections + 1).min(MAX_RETRY_PAUSES);
                 return Ok(FollowStep::Connect(pause));
             };
             if let Some(event) = events.next() {
-                match self.take(event)? {
+                match self.take_event(event)? {
                     Some(step) => return Ok(step),
                     None => continue,
                 }
@@ -156,13 +157,13 @@ impl<E: DeserializeOwned> Follower<E> {
                 if !answer.is_done() {
                     return Ok(FollowStep::Read);
                 }
-                return Err(ClientError::of_problem(head.status, &answer.take_body()));
+                return Err(ClientError::from_problem(head.status, &answer.take_body()));
             }
             let body = answer.take_body();
             if !body.is_empty() {
                 events.feed(&body)?;
             } else if answer.is_done() {
-                // A stream that is over says so.
+                // A complete stream ends with an `end` event.
                 return Err(ClientError::cut_off());
             } else {
                 return Ok(FollowStep::Read);
@@ -170,14 +171,14 @@ impl<E: DeserializeOwned> Follower<E> {
         }
     }
 
-    fn take(&mut self, event: ServerEvent) -> Result<Option<FollowStep<E>>> {
+    fn take_event(&mut self, event: ServerEvent) -> Result<Option<FollowStep<E>>> {
         let ServerEvent { id, kind, data: json } = event;
         match kind.as_deref() {
             Some("end") => {
                 self.ended = true;
                 return Ok(Some(FollowStep::End));
             }
-            // It is told with the event behind it: a reader that breaks off in between hears of it again.
+            // The gap is returned with the next event, so that a reader that disconnects before it gets the gap again.
             Some("gap") => {
                 self.gap = Some(serde_json::from_str(&json).map_err(ClientError::unreadable)?);
                 return Ok(None);
@@ -185,11 +186,11 @@ impl<E: DeserializeOwned> Follower<E> {
             _ => {}
         }
         let cursor = id.map(EventCursor);
-        // Also behind an event that does not read: it would not read the next time either.
+        // Also after an event that cannot be parsed: it could not be parsed the next time either.
         if cursor.is_some() {
             self.call.after.clone_from(&cursor);
         }
-        self.barren = 0;
+        self.empty_connections = 0;
         let value = serde_json::from_str(&json).map_err(ClientError::unreadable)?;
         Ok(Some(FollowStep::Event(Event { cursor, value, json, gap: self.gap.take() })))
     }
@@ -205,10 +206,10 @@ mod tests {
         Follower::new(StreamCall::new(HttpRequest::get(&["events"])))
     }
 
-    /// What comes over one connection, until it has to be read again.
+    /// The events of one connection, until more bytes are needed.
     fn over_one_connection(follower: &mut Follower<u64>, bytes: &str) -> (Vec<String>, bool) {
         assert!(matches!(follower.step(), Ok(FollowStep::Connect(_))));
-        follower.connected();
+        follower.begin_connection();
         follower.feed(bytes.as_bytes()).unwrap();
         let mut seen = Vec::new();
         loop {
@@ -231,12 +232,12 @@ mod tests {
     const HEAD: &str = "HTTP/1.1 200 OK\r\n\r\n";
 
     #[test]
-    fn a_reader_comes_back_behind_the_last_event_whole() {
+    fn a_reader_continues_after_the_last_complete_event() {
         let mut follower = follower();
         assert!(!request(&follower).contains("last-event-id"));
         let (seen, _) = over_one_connection(&mut follower, &format!("{HEAD}id: 4.0\ndata: 1\n\nid: 4.1\ndata: 2"));
         assert_eq!(seen, ["4.0=1"]);
-        follower.disconnected();
+        follower.drop_connection();
         assert!(request(&follower).contains("\r\nlast-event-id: 4.0\r\n"));
         let (seen, ended) =
             over_one_connection(&mut follower, &format!("{HEAD}id: 4.1\ndata: 2\n\nevent: end\ndata: {{}}\n\n"));
@@ -244,31 +245,31 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_told_with_the_event_behind_it_also_after_a_break() {
+    fn a_gap_comes_with_the_next_event_also_after_a_reconnect() {
         let gap = "event: gap\nid: 6\ndata: {\"from\":3,\"to\":6}\n\n";
         let mut follower = follower();
         over_one_connection(&mut follower, &format!("{HEAD}id: 2\ndata: 0\n\n{gap}"));
-        follower.disconnected();
+        follower.drop_connection();
         assert!(request(&follower).contains("\r\nlast-event-id: 2\r\n"));
-        follower.connected();
+        follower.begin_connection();
         follower.feed(format!("{HEAD}{gap}id: 7\ndata: 5\n\n").as_bytes()).unwrap();
         let Ok(FollowStep::Event(event)) = follower.step() else { panic!("an event") };
         assert_eq!(event.gap, Some(GapEvent { from: 3, to: 6 }));
     }
 
     #[test]
-    fn a_list_that_breaks_off_is_told_again_and_one_that_is_whole_is_not() {
+    fn an_interrupted_list_is_sent_again_and_a_complete_one_is_not() {
         let (mut follower, list) = (follower(), "data: 1\n\ndata: 2\n\n");
         let (seen, _) = over_one_connection(&mut follower, &format!("{HEAD}{list}"));
         assert_eq!(seen, ["=1", "=2"]);
-        follower.disconnected();
+        follower.drop_connection();
         assert!(!request(&follower).contains("last-event-id"));
         over_one_connection(&mut follower, &format!("{HEAD}{list}id: 9\ndata: 3\n\n"));
         assert!(request(&follower).contains("\r\nlast-event-id: 9\r\n"));
     }
 
     #[test]
-    fn a_stream_that_ends_without_a_word_has_broken() {
+    fn a_stream_without_an_end_event_counts_as_lost() {
         let mut follower = follower();
         over_one_connection(&mut follower, &format!("{HEAD}id: 1\ndata: 1\n\n"));
         follower.feed(b"").unwrap();
@@ -276,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_read_whole() {
+    fn a_refusal_is_read_completely() {
         let problem = r#"{"type":"","title":"","status":404,"detail":"no such task","code":"not_found"}"#;
         let mut follower = follower();
-        follower.connected();
+        follower.begin_connection();
         let head = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n", problem.len());
         follower.feed(head.as_bytes()).unwrap();
         assert!(matches!(follower.step(), Ok(FollowStep::Read)));
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_that_brings_nothing_is_waited_for_longer() {
+    fn the_pause_grows_with_each_empty_connection() {
         let mut follower = follower();
         let mut pauses = Vec::new();
         for _ in 0..3 {

@@ -32,7 +32,7 @@ impl Connection {
                 Ok(Self::Tcp(stream))
             }),
         };
-        connected.map_err(|error| ClientError::NoHouse { address: address.clone(), error })
+        connected.map_err(|error| ClientError::NoDaemon { address: address.clone(), error })
     }
 
     /// A second handle of the same connection.

@@ -71,7 +71,7 @@ impl Caller {
 
     /// Whether an open connection may continue: its token may have been revoked or have expired.
     pub(crate) fn is_still_valid(&self, roster: &Roster, now: Timestamp) -> bool {
-        self.token.is_none_or(|id| roster.token(id).is_some_and(|t| t.holds(now)))
+        self.token.is_none_or(|id| roster.token(id).is_some_and(|t| t.is_valid_at(now)))
     }
 
     pub(crate) fn as_decider(&self) -> DecidedBy {

@@ -91,7 +91,7 @@ impl CommittedViews {
     pub(crate) fn from_desk(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
         let (queue, queue_view) = watch::channel(Arc::new(desk.queue()));
         let (roster, roster_view) = watch::channel(Arc::new(desk.register.roster.clone()));
-        let (decision_count, decision_count_view) = watch::channel(ledger.last());
+        let (decision_count, decision_count_view) = watch::channel(ledger.last_number());
         (
             ViewSenders { queue, roster, decision_count },
             Self { queue: queue_view, roster: roster_view, decision_count: decision_count_view },
@@ -399,7 +399,7 @@ impl CommitLoop {
         }
         pending.into_iter().for_each(|p| self.act(p));
         if !entries.is_empty() {
-            self.views.decision_count.send_replace(self.ledger.last());
+            self.views.decision_count.send_replace(self.ledger.last_number());
         }
     }
 
@@ -446,7 +446,7 @@ impl CommitLoop {
         }
         step.may_release.into_iter().for_each(|task| self.prepare_task(task));
         if let Some(task) = step.drop_request
-            && let Err(e) = waiting::forget(&self.home, task)
+            && let Err(e) = waiting::remove(&self.home, task)
         {
             crate::log!("{task}: its stored request could not be deleted: {e}");
         }
@@ -561,7 +561,7 @@ impl CommitLoop {
             sandbox: sandbox_spec,
             user: prepared.user,
         };
-        Ok(Order::under(launch.permit, what)?)
+        Ok(Order::new(launch.permit, what)?)
     }
 
     /// A commit failed: nothing was decided, so nothing is done. Events that report facts are tried again.
@@ -574,7 +574,7 @@ impl CommitLoop {
             self.give_back(p.idle_shim);
             match p.after_commit {
                 AfterCommit::Asked(reply, asked) => {
-                    let _ = waiting::forget(&self.home, asked.task);
+                    let _ = waiting::remove(&self.home, asked.task);
                     let _ = reply.send(Err(ledger_refusal(error)));
                 }
                 AfterCommit::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),

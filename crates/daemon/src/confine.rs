@@ -54,7 +54,7 @@ pub(crate) fn reduce_environment(
     let named = |name: &str| request.args.env.contains_key(name) && (asked || !env::injects_code(name));
     // A toolchain in a system directory or in a known place below the home.
     let tools = |(name, value): &(String, String)| {
-        TOOLCHAIN_VARIABLES.contains(&name.as_str()) && places::keeps_programs(value, homes)
+        TOOLCHAIN_VARIABLES.contains(&name.as_str()) && places::is_program_place(value, homes)
     };
     env.retain(|v| is_base_variable(&v.0) || v.0 == "PWD" || named(&v.0) || tools(v));
     let (kept, left) = std::mem::take(&mut exposure.names).into_iter().partition(|n| env.iter().any(|(k, _)| k == n));

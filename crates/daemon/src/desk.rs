@@ -240,13 +240,13 @@ impl Desk {
         if let (Some(requester), Decision::Planned { plan_digest, background, risks, .. }) =
             (Requester::from_decision(decision), decision)
         {
-            let (chain, plan_digest, background) = (HashChain::of_prologue(task), *plan_digest, *background);
+            let (chain, plan_digest, background) = (HashChain::for_prologue(task), *plan_digest, *background);
             let (stage, grave) = (OpenStage::Planned, risks.iter().any(|r| r.is_grave()));
             self.open.insert(task, OpenTask { next_seq: 0, chain, plan_digest, requester, background, grave, stage });
         }
         let Some(open) = self.open.get_mut(&task) else { return };
         open.next_seq += 1;
-        open.chain.push(line);
+        open.chain.push_line(line);
         match decision {
             Decision::PermissionRequested { approval, options, about, .. } => {
                 let (options, about) = (options.clone(), about.clone());

@@ -80,7 +80,7 @@ impl PreparedRequest {
             Tool::WriteFile => FileWork::Write { content: args.content.clone()? },
             _ => FileWork::Edit { old: args.old.clone()?, new: args.new.clone()?, all: args.all },
         };
-        Some(Builtin { named, resolved, what })
+        Some(Builtin { named, resolved, work: what })
     }
 
     pub(crate) fn exec(&self, key: &HomeKey) -> Result<Exec, NoSuchProgram> {
@@ -344,7 +344,7 @@ fn look_up(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<PreparedR
     directories.truncate(MAX_REPOSITORY_LOOKUPS);
     directories.push(facts.cwd.resolved.clone());
     for directory in directories {
-        if let Some(top) = world::repository(&directory) {
+        if let Some(top) = world::find_repository(&directory) {
             facts.repositories.insert(directory, top);
         }
     }
@@ -377,7 +377,7 @@ fn find_program(name: &str, cwd: &str, path: &str) -> Option<PathFact> {
     if name.contains('/') {
         return world::path_fact(Path::new(cwd).join(name).to_str()?);
     }
-    world::program(name, path, cwd).and_then(|p| world::path_fact(&p))
+    world::find_program(name, path, cwd).and_then(|p| world::path_fact(&p))
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ fn home_id(
     if reading_only.is_set() {
         return reader.home_id();
     }
-    match ledger.name_home() {
+    match ledger.ensure_home_id() {
         Ok(home) => Ok(Some(home)),
         Err(e) if e.is_damage() => Err(e),
         Err(e) => {

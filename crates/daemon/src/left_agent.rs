@@ -9,7 +9,7 @@
 use crate::peer::{AgentTrace, ProcessChain};
 use countersign_model::{Process, Roster};
 use countersign_shim::{tree, with_owner_ids};
-use countersign_store::{is_a_persons, proc};
+use countersign_store::{is_person_terminal, proc};
 use std::{
     collections::HashMap,
     fs,
@@ -37,14 +37,14 @@ pub(crate) fn find_trace(chain: &ProcessChain, roster: &Roster) -> Option<AgentT
     // Without a registered agent, no process can have left one.
     roster.agents().next()?;
     let grouped = chain.iter().filter_map(|(process, _)| agent_of_group(&control_group(process.pid)?));
-    let session = grouped.filter_map(|agent| roster.of_agent(agent)).map(|s| s.id).next();
+    let session = grouped.filter_map(|agent| roster.session_of_agent(agent)).map(|s| s.id).next();
     if let Some(session) = session {
         return Some(AgentTrace::Group(session));
     }
     let (variable, parent) =
         chain.iter().rev().find_map(|(process, parent)| Some((find_agent_variable(process.pid)?, *parent)))?;
     // Below an agent that is not registered yet, the agent's process is still an ancestor. It must be able to register.
-    (parent <= 1 || is_a_persons(parent)).then_some(AgentTrace::Variable(variable))
+    (parent <= 1 || is_person_terminal(parent)).then_some(AgentTrace::Variable(variable))
 }
 
 fn find_agent_variable(pid: u32) -> Option<&'static str> {

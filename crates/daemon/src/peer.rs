@@ -175,7 +175,7 @@ pub(crate) fn find_holder(
     }
     let wanted = format!("socket:[{inode}]");
     let mut hidden = Vec::new();
-    let Some(all) = found_or_gone(proc::all())? else { return Ok(ConnectionHolder::Nobody) };
+    let Some(all) = found_or_gone(proc::all_pids())? else { return Ok(ConnectionHolder::Nobody) };
     for pid in all {
         let held = with_owner_ids(pid, || {
             proc::open_files(pid).map(|mut open| open.any(|file| file.as_os_str() == wanted.as_str()))

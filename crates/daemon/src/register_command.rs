@@ -84,7 +84,7 @@ pub(crate) fn decide_command(command: RegisterCommand, register: &Register, now:
         RegisterCommand::RevokeToken { token, by } => revoke_token(token, by, register),
         RegisterCommand::AddUser { uid, name } => {
             let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
-            let new = register.roster.of_uid(uid).is_none();
+            let new = register.roster.principal_of_uid(uid).is_none();
             let added = new.then_some(RegisterEntry::PrincipalAdded { principal, name, uid: Some(uid) });
             Ok((added.into_iter().collect(), RegisterReply::Nothing))
         }
@@ -98,7 +98,7 @@ pub(crate) fn decide_command(command: RegisterCommand, register: &Register, now:
 
 /// Saves a grant, unless an equal one exists.
 fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<RegisterEntry>, RegisterReply) {
-    if let Some(same) = register.grants.same(&grant, now.at) {
+    if let Some(same) = register.grants.find_same(&grant, now.at) {
         return (Vec::new(), RegisterReply::Grant { grant: Box::new(same.clone()), new: false });
     }
     let id = GrantId::mint(now.mint, now.at.millis(), now.random);
@@ -120,7 +120,7 @@ fn narrow_grant(
     }
     let narrow = Grant { sandbox: GrantSandbox::Narrow, ..kept };
     let revoked = RegisterEntry::GrantRevoked { grant, by };
-    if let Some(same) = register.grants.same(&narrow, now.at).filter(|g| g.id != Some(grant)) {
+    if let Some(same) = register.grants.find_same(&narrow, now.at).filter(|g| g.id != Some(grant)) {
         return Ok((vec![revoked], RegisterReply::Grant { grant: Box::new(same.clone()), new: false }));
     }
     let id = GrantId::mint(now.mint, now.at.millis(), now.random);
@@ -133,7 +133,7 @@ fn narrow_grant(
 
 fn open_session(session: Box<Session>, register: &Register) -> RegisterOutcome {
     if let Some(agent) = session.agent
-        && register.roster.of_agent(agent).is_some_and(|s| s.principal != session.principal)
+        && register.roster.session_of_agent(agent).is_some_and(|s| s.principal != session.principal)
     {
         return Err(Refusal::new(RefusalCode::Forbidden, "this process is the agent of another user's session"));
     }
@@ -152,7 +152,7 @@ fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut M
         )
         .hint("use the kind `person` for a person's token (csn token create --person)"));
     }
-    if roster.tokens().any(|t| t.name == token.name && t.holds(now.at)) {
+    if roster.tokens().any(|t| t.name == token.name && t.is_valid_at(now.at)) {
         return Err(Refusal::new(RefusalCode::BadRequest, format!("a token named `{}` already exists", token.name))
             .hint("revoke that token first, or choose another name"));
     }

@@ -24,7 +24,7 @@ use anyhow::Context as _;
 use countersign_model::{DaemonState, Decision, Digest, Record, RecordContent, Refusal, RefusalCode, TaskId};
 use countersign_policy::CheckedRules;
 use countersign_store::{
-    Config, Home, MACHINE_RUN, SOCKET, UnaskedReads, house_key,
+    Config, Home, SOCKET, SYSTEM_RUN, UnaskedReads, home_key,
     ledger::{LedgerReader, LedgerReaderPool},
 };
 use std::{io::Write as _, path::PathBuf, sync::Arc, time::Duration};
@@ -109,7 +109,7 @@ fn gate_settings(
         read_all: config.audience.personal.read == UnaskedReads::All,
         roots: real_roots(&config.roots),
         degraded,
-        key: house_key(home).context("the home has no digest key")?,
+        key: home_key(home).context("the home has no digest key")?,
         kernel: config.confine.kernel(countersign_shim::detect_kernel()),
         granted: config.confine.granted,
         network: config.confine.network,
@@ -281,7 +281,7 @@ async fn store_agents(ops: Arc<Ops>) {
             groups
         });
         groups = stored.await.unwrap_or_default();
-        if let Err(e) = countersign_store::keep_agents(&ops.home, now.agents()) {
+        if let Err(e) = countersign_store::save_agents(&ops.home, now.agents()) {
             crate::log!("the list of agent processes could not be stored: {e}");
         }
         if roster.changed().await.is_err() {
@@ -292,11 +292,11 @@ async fn store_agents(ops: Arc<Ops>) {
 
 /// Deletes stored requests that no task waits for: never acknowledged, or left by a crash.
 fn delete_orphaned_requests(home: &Home, reader: &LedgerReader) {
-    let _ = countersign_store::waiting::sweep(home);
-    let Ok(stored) = countersign_store::waiting::all(home) else { return };
+    let _ = countersign_store::waiting::remove_unfinished(home);
+    let Ok(stored) = countersign_store::waiting::waiting_tasks(home) else { return };
     let Ok(asked) = reader.waiting_tasks() else { return };
     for task in stored.into_iter().filter(|task| !asked.contains(task)) {
-        let _ = countersign_store::waiting::forget(home, task);
+        let _ = countersign_store::waiting::remove(home, task);
     }
 }
 
@@ -311,7 +311,7 @@ fn users_and_socket(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBu
         "the system service needs its own user that may act for others; \
          `csn service install --system` installs a unit that starts it this way"
     );
-    let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(MACHINE_RUN), PathBuf::from);
+    let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(SYSTEM_RUN), PathBuf::from);
     Ok((Users::for_system_service(base), door.join(SOCKET)))
 }
 
@@ -320,7 +320,7 @@ fn listen(socket: &std::path::Path, everybody: bool) -> anyhow::Result<UnixListe
     // This daemon holds the lock, so a socket that exists belongs to a daemon that has ended.
     let _ = std::fs::remove_file(socket);
     let failed = || format!("cannot listen on {}", socket.display());
-    let (_dir, path) = Home::short(socket.parent().with_context(failed)?, SOCKET).with_context(failed)?;
+    let (_dir, path) = Home::short_socket_path(socket.parent().with_context(failed)?, SOCKET).with_context(failed)?;
     let listener = UnixListener::bind(&path).with_context(failed)?;
     use std::os::unix::fs::PermissionsExt as _;
     let mode = if everybody { 0o666 } else { 0o600 };

@@ -1,4 +1,5 @@
-//! An approval: a question waiting for a person. It is a reading of its task's decisions, not a second store.
+//! An approval: a question to a person about one task. It is derived from the task's decisions and not stored
+//! separately.
 
 use crate::{
     ApprovalId, Confinement, DecidedBy, PrincipalId, Ruling, SandboxSummary, SavedGrant, SessionId, Status, TaskId,
@@ -35,7 +36,7 @@ impl Choice {
         }
     }
 
-    /// As a card says it.
+    /// The text on a card.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -48,7 +49,7 @@ impl Choice {
         }
     }
 
-    /// What a person types for it.
+    /// The key that a person presses for it.
     #[must_use]
     pub fn key(self) -> char {
         match self {
@@ -61,7 +62,7 @@ impl Choice {
         }
     }
 
-    /// Whether it leaves a grant behind.
+    /// Whether it saves a grant.
     #[must_use]
     pub fn saves(self) -> bool {
         !matches!(self, Self::Once | Self::Deny)
@@ -79,7 +80,7 @@ impl FromStr for Choice {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|c| c.as_str() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::as_str).join(", ");
-            format!("`{}` is not an answer: use one of {names}", crate::DisplaySafe::bounded(text, 40))
+            format!("`{}` is not a choice: use one of {names}", crate::DisplaySafe::bounded(text, 40))
         })
     }
 }
@@ -96,9 +97,9 @@ pub struct Approval {
     pub session_id: Option<SessionId>,
     pub tool: Tool,
     pub display: Text,
-    /// The texts of the commands that are asked about.
+    /// The texts of the commands that no grant covers.
     pub uncovered: Vec<Text>,
-    /// What each of them is.
+    /// Verb, directories and risks of each of them.
     #[serde(default)]
     pub about: Vec<UncoveredCommand>,
     pub cwd: Text,
@@ -108,15 +109,15 @@ pub struct Approval {
     pub rationale: Option<Text>,
     pub risks: Vec<crate::Risk>,
     pub options: Vec<Choice>,
-    /// Whether whoever asked is still there, where that can be told.
+    /// Whether the process that asked still waits, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<AskerPresence>,
-    /// Everything that a card shows beside this; only when one approval is asked for.
+    /// The rest of the card; only in the answer for a single approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<Card>,
 }
 
-/// One command that a person is asked about: its verb, where it works, what it risks.
+/// One command that a person is asked about: its verb, its directories and its risks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UncoveredCommand {
@@ -130,31 +131,32 @@ pub struct UncoveredCommand {
 #[serde(rename_all = "snake_case")]
 pub enum AskerPresence {
     Waiting,
-    /// Answering still works: the result waits by its task's id.
+    /// The approval can still be answered; the caller can read the result by the task id.
     Gone,
 }
 
-/// What a person should know before answering. Made when it is looked at.
+/// What a person should know before answering. The daemon builds it whenever the approval is read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Card {
-    /// Who asks, in words.
+    /// Who asks, for people to read.
     pub asked_by: Text,
     /// Each risk with its reason.
     pub risks: Vec<Text>,
-    /// Why nothing can be saved, when nothing can.
+    /// Why no grant can be saved, if none can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_saved: Option<Text>,
-    /// What each saving answer would save, and examples of what that would and would not cover, each of them judged.
+    /// For each choice that saves a grant: the grant, and examples of commands that it would and would not cover. The
+    /// gate has judged every example.
     pub offers: Vec<GrantOffer>,
     pub scripts: Vec<Script>,
-    /// The variables that the asker names, without what is secret.
+    /// The variables that the request sets, with secrets redacted.
     #[serde(default)]
     pub variables: Vec<Text>,
-    /// The session's folder is the place.
+    /// Whether the command works in the session's own directory.
     #[serde(default)]
     pub in_session_folder: bool,
-    /// What the kernel would hold it to, what its sandbox gives beyond that, and why.
+    /// The sandbox that the command would get, what it may do beyond that confinement, and why.
     #[serde(default)]
     pub confinement: Confinement,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +170,7 @@ pub struct GrantOffer {
     pub saves: Vec<Text>,
     pub covers: Vec<Text>,
     pub does_not_cover: Vec<Text>,
-    /// Only the same operands are covered, unless any arguments are let through.
+    /// The grant covers only the same operands, unless the answer says that any arguments are fine.
     #[serde(default)]
     pub exact: bool,
 }
@@ -179,11 +181,11 @@ pub struct GrantOffer {
 pub struct Script {
     pub path: Text,
     pub sha256: crate::Digest,
-    /// Its beginning.
+    /// The beginning of the file.
     pub content: Text,
-    /// How many bytes are not shown.
+    /// How many bytes of the file are not in `content`.
     pub omitted: u64,
-    /// It is not what it was when it was asked about: an approval would not let it run.
+    /// The script changed after the request. An approval would not run it.
     #[serde(default)]
     pub changed: bool,
 }
@@ -197,7 +199,7 @@ pub enum ApprovalState {
         choice: Choice,
         by: DecidedBy,
         at: Timestamp,
-        /// What was saved.
+        /// The grants that the answer saved.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         saved: Vec<SavedGrant>,
     },
@@ -206,7 +208,7 @@ pub enum ApprovalState {
 }
 
 impl Approval {
-    /// The question that this task asked, if it asked one.
+    /// The approval of this task, if the task asked for one.
     pub fn from_task(task: &TaskState) -> Option<Self> {
         let (request, question) = (&task.request, task.question.as_ref()?);
         let state = match (&task.ruling, task.status) {
@@ -240,7 +242,7 @@ impl Approval {
         })
     }
 
-    /// How it ended, in one line; none while it waits.
+    /// The result in one line; none while it waits.
     #[must_use]
     pub fn resolution(&self) -> Option<String> {
         match &self.state {
@@ -250,11 +252,13 @@ impl Approval {
                 Some(format!("Not run: {}", why.as_str().replace('_', " ")))
             }
             ApprovalState::Answered { choice: Choice::Deny, .. } => Some("Denied".to_owned()),
-            ApprovalState::Answered { by: DecidedBy::Grants(_), .. } => Some("Approved by what was granted".to_owned()),
+            ApprovalState::Answered { by: DecidedBy::Grants(_), .. } => {
+                Some("Approved: a saved grant covers it".to_owned())
+            }
             ApprovalState::Answered { saved, choice, .. } if !saved.is_empty() => {
                 let labels: Vec<&str> = saved.iter().map(|s| s.label.as_str()).collect();
                 let how = if *choice == Choice::Session { "Saved for this chat" } else { "Saved" };
-                Some(format!("{how}: {}", merged(&labels)))
+                Some(format!("{how}: {}", merge_labels(&labels)))
             }
             ApprovalState::Answered { .. } if self.tool == Tool::SetWorkingDirectory => {
                 Some("Approved for this chat".to_owned())
@@ -264,8 +268,8 @@ impl Approval {
     }
 }
 
-/// `a in /x`, `b in /x` as `a, b in /x`.
-fn merged(labels: &[&str]) -> String {
+/// Joins labels of the same place: `a in /x`, `b in /x` become `a, b in /x`.
+fn merge_labels(labels: &[&str]) -> String {
     let parts = |label: &str| match label.rfind(" in /") {
         Some(at) => (label[..at].to_owned(), label[at..].to_owned()),
         None => {
@@ -291,7 +295,7 @@ mod tests {
     #[test]
     fn verbs_of_one_place_are_said_together() {
         assert_eq!(
-            merged(&["git add in /a", "git commit in /a", "curl anywhere"]),
+            merge_labels(&["git add in /a", "git commit in /a", "curl anywhere"]),
             "git add, git commit in /a; curl anywhere"
         );
     }

@@ -1,27 +1,27 @@
-//! What a person sees of an approval, as data: the question, what it is about, and what each answer would do.
+//! An approval as a person sees it, as data: the question, its details, and what each answer would do.
 //!
-//! Pure. Every text here is bounded and safe to look at; a surface lays it out, and says how much room it has for the
-//! command, the list of commands and the lines of a script. It adds nothing of its own.
+//! Pure. Every text is bounded and safe to display. A surface only lays the texts out; it chooses how many characters
+//! of the command, list entries and script lines it has room for.
 
 use crate::{Approval, ApprovalId, AskerPresence, Choice, DisplaySafe, GrantOffer, Script, TaskId, Text, Tool};
 
-const MAX_DIRECTORY: usize = 300;
-const MAX_LISTED_DIRECTORY: usize = 200;
-const MAX_LISTED_COMMAND: usize = 300;
-const MAX_RISK: usize = 160;
-const MAX_TITLE: usize = 200;
-const MAX_RATIONALE: usize = 500;
-const MAX_SANDBOX: usize = 500;
-const MAX_ASKED_BY: usize = 300;
-const MAX_VARIABLE: usize = 160;
-const MAX_SCRIPT_PATH: usize = 200;
-const MAX_SCRIPT_LINE: usize = 160;
-const MAX_NOT_SAVED: usize = 160;
-const MAX_SAVES: usize = 120;
-const MAX_EXAMPLE: usize = 60;
-/// How many examples show what a saved answer would cover, and what it would not.
-const COVERED_EXAMPLES: usize = 2;
-const UNCOVERED_EXAMPLES: usize = 3;
+const MAX_DIRECTORY_CHARS: usize = 300;
+const MAX_LISTED_DIRECTORY_CHARS: usize = 200;
+const MAX_LISTED_COMMAND_CHARS: usize = 300;
+const MAX_RISK_CHARS: usize = 160;
+const MAX_TITLE_CHARS: usize = 200;
+const MAX_RATIONALE_CHARS: usize = 500;
+const MAX_SANDBOX_CHARS: usize = 500;
+const MAX_ASKED_BY_CHARS: usize = 300;
+const MAX_VARIABLE_CHARS: usize = 160;
+const MAX_SCRIPT_PATH_CHARS: usize = 200;
+const MAX_SCRIPT_LINE_CHARS: usize = 160;
+const MAX_NOT_SAVED_CHARS: usize = 160;
+const MAX_SAVES_CHARS: usize = 120;
+const MAX_EXAMPLE_CHARS: usize = 60;
+/// The number of examples that show what a saved grant would cover, and would not cover.
+const MAX_COVERED_EXAMPLES: usize = 2;
+const MAX_UNCOVERED_EXAMPLES: usize = 3;
 
 /// A card, ready to be laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,49 +29,49 @@ pub struct CardView {
     pub approval: ApprovalId,
     pub task: TaskId,
     subject: CardSubject,
-    /// Where it would run.
+    /// The directory that it would run in.
     cwd: String,
-    /// A directory is too long to be shown whole.
+    /// A directory was too long and is cut.
     cut_directory: bool,
-    /// The directories that the question is about, each once; empty when only the working directory is known.
+    /// The directories that the commands work in, each once; empty if only the working directory is known.
     pub directories: Vec<String>,
-    /// One line for each risk with its reason, or one line that names them all.
+    /// One line for each risk with its reason, or one line that lists all of them.
     pub risks: Vec<String>,
-    /// The risks by the names that config and JSON have for them.
+    /// The names of the risks in config and JSON.
     pub risk_names: Vec<&'static str>,
-    /// The asker's own title and reason. Nobody has checked them.
+    /// Title and reason as the requester wrote them. Nobody has checked them.
     pub title: Option<String>,
     pub rationale: Option<String>,
-    /// The asker is gone, or did not wait; an answer still counts.
+    /// The caller no longer waits. The approval can still be answered.
     pub asker_gone: bool,
-    /// Who asks, unless it is the reader.
+    /// Who asks, unless it is the person who reads the card.
     pub asked_by: Option<String>,
-    /// What the sandbox would give it, in one sentence.
+    /// The sandbox that it would run in, in one sentence.
     pub sandbox: Option<String>,
-    /// The variables that the asker names.
+    /// The variables that the request sets.
     pub variables: Vec<String>,
     pub scripts: Vec<ScriptView>,
-    /// The commands that are asked about, where there are several; each once.
+    /// The commands that need approval, each once; empty if there is only one.
     pub commands: Vec<CommandView>,
-    /// Why nothing can be saved, when nothing can.
+    /// Why no grant can be saved, if none can.
     pub not_saved: Option<String>,
     pub choices: Vec<ChoiceView>,
 }
 
-/// What the question is about.
+/// The subject of the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CardSubject {
-    /// Clean, not yet made safe to look at: how much of it is shown is for the surface to say.
+    /// Clean, but not yet made safe to display: the surface decides how much of it is shown.
     Command { text: Text, place: String, several: bool },
-    /// A session that wants to work elsewhere: its display is the question.
+    /// A session that wants to work in another directory. Its display text is the question.
     WorkingDirectory(String),
 }
 
-/// One of several commands that are asked about.
+/// One of several commands that need approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandView {
     pub command: String,
-    /// Where it works; empty when all of them work in the same place.
+    /// The directories that it works in; empty if all commands work in the same one.
     pub directories: Vec<String>,
 }
 
@@ -79,12 +79,12 @@ pub struct CommandView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptView {
     pub path: String,
-    /// The beginning of its digest.
+    /// The first characters of its digest.
     pub sha256: String,
-    /// It is not what it was when it was asked about: an approval would not let it run.
+    /// The script changed after the request. An approval would not run it.
     pub changed: bool,
     pub lines: Vec<String>,
-    /// Bytes of the file behind those lines.
+    /// Bytes of the file after those lines.
     pub omitted: u64,
 }
 
@@ -94,25 +94,25 @@ pub struct ChoiceView {
     pub choice: Choice,
     pub label: &'static str,
     pub key: char,
-    /// Its grant would hold in every directory.
+    /// The saved grant would be valid in every directory.
     pub dangerous: bool,
-    /// What it would save; empty when it saves nothing.
+    /// The grants that it would save; empty if it saves none.
     pub saves: Vec<String>,
-    /// Only the same words would be covered, unless the answer lets any arguments through.
+    /// The grant covers only the same operands, unless the answer says that any arguments are fine.
     pub these_words_only: bool,
-    /// Examples, each of them judged.
+    /// Example commands. The gate has judged every one.
     pub would_cover: Vec<String>,
     pub would_not_cover: Vec<String>,
-    /// It takes words for the agent.
+    /// The person can add a message for the agent.
     pub takes_words: bool,
 }
 
-fn shown(text: &Text, max: usize) -> String {
+fn display(text: &Text, max: usize) -> String {
     DisplaySafe::bounded(text.as_str(), max).to_string()
 }
 
-fn all_shown(texts: &[Text], max: usize) -> Vec<String> {
-    texts.iter().map(|text| shown(text, max)).collect()
+fn display_all(texts: &[Text], max: usize) -> Vec<String> {
+    texts.iter().map(|text| display(text, max)).collect()
 }
 
 impl CardView {
@@ -127,47 +127,48 @@ impl CardView {
         Self {
             approval: approval.id,
             task: approval.task_id,
-            subject: CardSubject::of(approval, &places),
+            subject: CardSubject::from_approval(approval, &places),
             cwd: DisplaySafe::new(approval.cwd.as_str()).to_string(),
-            cut_directory: places.iter().any(|place| place.as_str().chars().count() > MAX_DIRECTORY),
-            directories: places.iter().map(|place| shown(place, MAX_DIRECTORY)).collect(),
+            cut_directory: places.iter().any(|place| place.as_str().chars().count() > MAX_DIRECTORY_CHARS),
+            directories: places.iter().map(|place| display(place, MAX_DIRECTORY_CHARS)).collect(),
             risks: if runs { risks(approval) } else { Vec::new() },
             risk_names: approval.risks.iter().map(|risk| risk.as_str()).collect(),
-            title: approval.title.as_ref().map(|title| shown(title, MAX_TITLE)),
-            rationale: approval.rationale.as_ref().map(|why| shown(why, MAX_RATIONALE)),
+            title: approval.title.as_ref().map(|title| display(title, MAX_TITLE_CHARS)),
+            rationale: approval.rationale.as_ref().map(|why| display(why, MAX_RATIONALE_CHARS)),
             asker_gone: approval.asker == Some(AskerPresence::Gone),
-            asked_by: asked_by.map(|by| shown(by, MAX_ASKED_BY)),
-            sandbox: sandbox.map(|(c, s)| DisplaySafe::bounded(&s.sentence(c.confinement), MAX_SANDBOX).to_string()),
-            variables: details.map(|c| all_shown(&c.variables, MAX_VARIABLE)).unwrap_or_default(),
-            scripts: details.iter().flat_map(|c| &c.scripts).map(ScriptView::of).collect(),
+            asked_by: asked_by.map(|by| display(by, MAX_ASKED_BY_CHARS)),
+            sandbox: sandbox
+                .map(|(c, s)| DisplaySafe::bounded(&s.sentence(c.confinement), MAX_SANDBOX_CHARS).to_string()),
+            variables: details.map(|c| display_all(&c.variables, MAX_VARIABLE_CHARS)).unwrap_or_default(),
+            scripts: details.iter().flat_map(|c| &c.scripts).map(ScriptView::from_script).collect(),
             commands: if runs { commands(approval, places.len() > 1) } else { Vec::new() },
-            not_saved: card.and_then(|c| c.not_saved.as_ref()).map(|why| shown(why, MAX_NOT_SAVED)),
-            choices: approval.options.iter().map(|choice| ChoiceView::of(*choice, approval)).collect(),
+            not_saved: card.and_then(|c| c.not_saved.as_ref()).map(|why| display(why, MAX_NOT_SAVED_CHARS)),
+            choices: approval.options.iter().map(|choice| ChoiceView::for_choice(*choice, approval)).collect(),
         }
     }
 
-    /// The question, with at most this many characters of the command.
+    /// The question, with at most `max_command` characters of the command.
     #[must_use]
     pub fn question(&self, max_command: usize) -> String {
         match &self.subject {
             CardSubject::Command { text, place, several: false } => {
-                format!("Approve `{}` in {place}?", shown(text, max_command))
+                format!("Approve `{}` in {place}?", display(text, max_command))
             }
             CardSubject::Command { place, several: true, .. } => format!("Approve in {place}?"),
             CardSubject::WorkingDirectory(question) => question.clone(),
         }
     }
 
-    /// The whole command, where the question names none because it is about several; at most this many characters.
+    /// The whole command if the question does not contain it because it is about several; at most `max` characters.
     #[must_use]
     pub fn whole_command(&self, max: usize) -> Option<String> {
         match &self.subject {
-            CardSubject::Command { text, several: true, .. } => Some(shown(text, max)),
+            CardSubject::Command { text, several: true, .. } => Some(display(text, max)),
             CardSubject::Command { several: false, .. } | CardSubject::WorkingDirectory(_) => None,
         }
     }
 
-    /// Whether more than this many characters would be needed to show all of the command.
+    /// Whether the command has more than `max_command` characters.
     #[must_use]
     pub fn is_longer_than(&self, max_command: usize) -> bool {
         match &self.subject {
@@ -176,46 +177,46 @@ impl CardView {
         }
     }
 
-    /// The question, where it would run, the other directories that it is about and its risks, for a surface that has one
-    /// line; none if the command or its places have more than this many bytes, or if the command could pass for words of
-    /// the question.
+    /// The question, the directory, the other directories that it works in and its risks, for a surface that has a
+    /// single line. None if the command or its directories have more than `max` bytes, or if the command could be
+    /// mistaken for a part of the question.
     #[must_use]
     pub fn in_one_line(&self, max: usize) -> Option<String> {
         let CardSubject::Command { text, .. } = &self.subject else { return None };
         let (command, cwd) = (text.as_str(), &self.cwd);
-        let elsewhere: Vec<&str> = self.directories.iter().filter(|d| *d != cwd).map(String::as_str).collect();
-        let elsewhere = elsewhere.join(", ");
-        let long = command.len() > max || cwd.len() > max || elsewhere.len() > max || self.cut_directory;
-        if long || command.contains(['`', '\n']) {
+        let others: Vec<&str> = self.directories.iter().filter(|d| *d != cwd).map(String::as_str).collect();
+        let other_directories = others.join(", ");
+        let too_long = command.len() > max || cwd.len() > max || other_directories.len() > max || self.cut_directory;
+        if too_long || command.contains(['`', '\n']) {
             return None;
         }
         let mut question = format!("Approve `{}` in {cwd}?", DisplaySafe::new(command));
-        if !elsewhere.is_empty() {
-            question += &format!(" It works in {elsewhere}.");
+        if !other_directories.is_empty() {
+            question += &format!(" It works in {other_directories}.");
         }
-        Some(match self.risk_names.is_empty() {
-            true => question,
-            false => format!("{question} Risks: {}", self.risk_names.join(", ")),
-        })
+        if !self.risk_names.is_empty() {
+            question += &format!(" Risks: {}.", self.risk_names.join(", "));
+        }
+        Some(question)
     }
 }
 
 impl CardSubject {
-    fn of(approval: &Approval, places: &[&Text]) -> Self {
+    fn from_approval(approval: &Approval, places: &[&Text]) -> Self {
         if approval.tool == Tool::SetWorkingDirectory {
             return Self::WorkingDirectory(DisplaySafe::new(approval.display.as_str()).to_string());
         }
         let place = match places {
             _ if approval.card.as_ref().is_some_and(|c| c.in_session_folder) => "this session".to_owned(),
-            [] => shown(&approval.cwd, MAX_DIRECTORY),
-            [one] => shown(one, MAX_DIRECTORY),
+            [] => display(&approval.cwd, MAX_DIRECTORY_CHARS),
+            [one] => display(one, MAX_DIRECTORY_CHARS),
             many => format!("{} directories", many.len()),
         };
         Self::Command { text: approval.display.clone(), place, several: approval.uncovered.len() > 1 }
     }
 }
 
-/// The directories that a question is about, each once.
+/// The directories that the commands work in, each once.
 fn places(approval: &Approval) -> Vec<&Text> {
     let mut places: Vec<&Text> = Vec::new();
     for place in approval.about.iter().flat_map(|about| &about.directories) {
@@ -228,7 +229,7 @@ fn places(approval: &Approval) -> Vec<&Text> {
 
 fn risks(approval: &Approval) -> Vec<String> {
     if let Some(card) = approval.card.as_ref().filter(|card| !card.risks.is_empty()) {
-        return all_shown(&card.risks, MAX_RISK);
+        return display_all(&card.risks, MAX_RISK_CHARS);
     }
     let names: Vec<String> = approval.risks.iter().map(|risk| risk.as_str().replace('_', " ")).collect();
     vec![format!("risks: {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") })]
@@ -241,8 +242,9 @@ fn commands(approval: &Approval, in_several_places: bool) -> Vec<CommandView> {
     }
     for (n, text) in approval.uncovered.iter().enumerate() {
         let about = approval.about.get(n).filter(|_| in_several_places);
-        let directories = about.map(|about| all_shown(&about.directories, MAX_LISTED_DIRECTORY)).unwrap_or_default();
-        let view = CommandView { command: shown(text, MAX_LISTED_COMMAND), directories };
+        let directories =
+            about.map(|about| display_all(&about.directories, MAX_LISTED_DIRECTORY_CHARS)).unwrap_or_default();
+        let view = CommandView { command: display(text, MAX_LISTED_COMMAND_CHARS), directories };
         if !commands.contains(&view) {
             commands.push(view);
         }
@@ -251,10 +253,10 @@ fn commands(approval: &Approval, in_several_places: bool) -> Vec<CommandView> {
 }
 
 impl ScriptView {
-    fn of(script: &Script) -> Self {
-        let line = |line: &str| DisplaySafe::bounded(line, MAX_SCRIPT_LINE).to_string();
+    fn from_script(script: &Script) -> Self {
+        let line = |line: &str| DisplaySafe::bounded(line, MAX_SCRIPT_LINE_CHARS).to_string();
         Self {
-            path: shown(&script.path, MAX_SCRIPT_PATH),
+            path: display(&script.path, MAX_SCRIPT_PATH_CHARS),
             sha256: script.sha256.to_string().chars().take(12).collect(),
             changed: script.changed,
             lines: script.content.as_str().lines().map(line).collect(),
@@ -262,10 +264,10 @@ impl ScriptView {
         }
     }
 
-    /// Its first lines, how many follow that are left out, and its last ones: in all, as many as there is room for.
+    /// The first lines, the number of lines left out, and the last lines: together at most `room` lines.
     #[must_use]
-    pub fn within(&self, room: usize) -> (&[String], usize, &[String]) {
-        // Its end matters as much as its beginning.
+    pub fn excerpt(&self, room: usize) -> (&[String], usize, &[String]) {
+        // The end of a script matters as much as its beginning.
         let tail = if self.lines.len() > room { room / 3 } else { 0 };
         let head = room.saturating_sub(tail).min(self.lines.len());
         (&self.lines[..head], self.lines.len() - head - tail, &self.lines[self.lines.len() - tail..])
@@ -273,20 +275,25 @@ impl ScriptView {
 }
 
 impl ChoiceView {
-    fn of(choice: Choice, approval: &Approval) -> Self {
+    fn for_choice(choice: Choice, approval: &Approval) -> Self {
         let offer = approval.card.iter().flat_map(|card| &card.offers).find(|offer| offer.choice == choice);
-        let examples = |of: fn(&GrantOffer) -> &Vec<Text>, most: usize| {
-            offer.iter().flat_map(|offer| of(offer)).take(most).map(|text| shown(text, MAX_EXAMPLE)).collect()
+        let examples = |from_offer: fn(&GrantOffer) -> &Vec<Text>, max: usize| {
+            offer
+                .iter()
+                .flat_map(|offer| from_offer(offer))
+                .take(max)
+                .map(|text| display(text, MAX_EXAMPLE_CHARS))
+                .collect()
         };
         Self {
             choice,
             label: choice.label(),
             key: choice.key(),
             dangerous: choice == Choice::Anywhere,
-            saves: offer.map(|offer| all_shown(&offer.saves, MAX_SAVES)).unwrap_or_default(),
+            saves: offer.map(|offer| display_all(&offer.saves, MAX_SAVES_CHARS)).unwrap_or_default(),
             these_words_only: offer.is_some_and(|offer| offer.exact),
-            would_cover: examples(|offer| &offer.covers, COVERED_EXAMPLES),
-            would_not_cover: examples(|offer| &offer.does_not_cover, UNCOVERED_EXAMPLES),
+            would_cover: examples(|offer| &offer.covers, MAX_COVERED_EXAMPLES),
+            would_not_cover: examples(|offer| &offer.does_not_cover, MAX_UNCOVERED_EXAMPLES),
             takes_words: choice == Choice::Deny && offer.is_none(),
         }
     }

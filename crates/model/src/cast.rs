@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Version {
-    /// Times since the beginning.
+    /// Times count from the beginning.
     #[serde(alias = "2")]
     V2,
-    /// Times since the event before; the exit is an event too.
+    /// Times count from the previous event; the exit is an event too.
     #[serde(alias = "3")]
     V3,
 }
@@ -23,13 +23,13 @@ impl std::str::FromStr for Version {
             "v2" | "2" => Ok(Version::V2),
             "v3" | "3" => Ok(Version::V3),
             other => {
-                Err(format!("`{}` is not a version of asciicast: use v2 or v3", crate::DisplaySafe::bounded(other, 20)))
+                Err(format!("`{}` is not an asciicast version: use v2 or v3", crate::DisplaySafe::bounded(other, 20)))
             }
         }
     }
 }
 
-/// What the header of a recording says.
+/// The header of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Header {
     pub rows: u16,
@@ -41,19 +41,19 @@ pub struct Header {
     pub term: String,
 }
 
-/// Turns what happened into lines. Bytes come as they were; characters that are cut in two wait for their rest.
+/// Turns output and frames into lines of a recording. Characters that are split between two chunks wait for the rest.
 pub struct Cast {
     version: Version,
     last_us: u64,
-    /// The beginning of a character, by stream.
+    /// The beginning of a split character, by stream.
     partial: [Vec<u8>; 3],
-    /// The last byte of each stream, to tell a bare line feed from one that a terminal made.
+    /// The last byte of each stream, to tell a bare line feed from one that a terminal wrote.
     last_byte: [u8; 3],
     size: (u16, u16),
 }
 
 impl Cast {
-    /// The recording and its first line.
+    /// The recording and its first line, the header.
     pub fn begin(version: Version, header: &Header) -> (Self, String) {
         let mut line = match version {
             Version::V2 => json!({"version": 2, "width": header.cols, "height": header.rows}),
@@ -79,14 +79,14 @@ impl Cast {
         (cast, format!("{line}\n"))
     }
 
-    /// Output of a stream. Bytes that are no text become U+FFFD: a cast holds text.
+    /// Output of a stream. Invalid bytes become U+FFFD, because a cast holds text.
     pub fn output(&mut self, t_us: u64, stream: StreamName, bytes: &[u8]) -> String {
         let n = stream as usize;
         let mut all = std::mem::take(&mut self.partial[n]);
         all.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&all) {
             Err(e) if e.error_len().is_none() => e.valid_up_to(),
-            // Broken further in; only a character that may still be whole is kept back.
+            // Invalid further in: only a character that may still become complete is held back.
             Err(_) => all.len() - unfinished(&all),
             Ok(_) => all.len(),
         };
@@ -95,7 +95,7 @@ impl Cast {
             return String::new();
         }
         let text = String::from_utf8_lossy(&all);
-        // Pipes carry bare line feeds; on a terminal each needs its carriage return.
+        // Pipes carry bare line feeds; a player needs a carriage return before each of them.
         let text = match stream {
             StreamName::Pty => text.into_owned(),
             _ => self.with_returns(n, &text),
@@ -115,7 +115,7 @@ impl Cast {
         out
     }
 
-    /// Anything else that a recording shows.
+    /// The event for a frame that a recording shows; empty for any other frame.
     pub fn frame(&mut self, t_us: u64, frame: &Frame) -> String {
         match frame {
             Frame::Resized { rows, cols, .. } if (*rows, *cols) != self.size => {
@@ -131,19 +131,19 @@ impl Cast {
 
     fn event(&mut self, t_us: u64, code: &str, data: Value) -> String {
         let t_us = t_us.max(self.last_us);
-        let shown = match self.version {
+        let time_us = match self.version {
             Version::V2 => t_us,
             Version::V3 => t_us - self.last_us,
         };
         self.last_us = t_us;
-        format!("[{}.{:06}, {}, {data}]\n", shown / 1_000_000, shown % 1_000_000, json!(code))
+        format!("[{}.{:06}, {}, {data}]\n", time_us / 1_000_000, time_us % 1_000_000, json!(code))
     }
 }
 
 /// How many bytes at the end may be the beginning of a character.
 fn unfinished(bytes: &[u8]) -> usize {
-    let longest = bytes.len().min(3);
-    (1..=longest)
+    let max = bytes.len().min(3);
+    (1..=max)
         .rev()
         .find(|n| {
             std::str::from_utf8(&bytes[bytes.len() - n..])

@@ -1,15 +1,15 @@
-//! `Clean`: bytes or text that have been through redaction. Logs hold nothing else.
+//! `Clean`: bytes or text that have passed redaction. Logs hold nothing else.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Something without secrets. New ones are minted by the `redact` crate alone (clippy refuses `mint` elsewhere);
-/// reading one back from a log is deserialisation.
+/// A value without secrets. Only the `redact` crate creates new ones (clippy refuses `mint` elsewhere). Deserialising
+/// one from a log is allowed: it was clean when it was written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(transparent)]
 pub struct Clean<T>(T);
 
-/// Clean text: what frames and decisions carry wherever a person's or an agent's words appear.
+/// Clean text: the type of every text in frames and decisions that a person or an agent wrote.
 pub type Text = Clean<String>;
 
 impl<T> Clean<T> {
@@ -28,7 +28,7 @@ impl<T> Clean<T> {
 }
 
 impl Text {
-    /// Words that this program was built with cannot hold a user's secret.
+    /// Text that is compiled into this program cannot hold a user's secret.
     pub fn from_static(words: &'static str) -> Self {
         Self(words.to_owned())
     }

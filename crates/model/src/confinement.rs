@@ -1,20 +1,20 @@
-//! Confinement: what the kernel enforces on a task, what it can enforce here, and what the walls are made of.
+//! Confinement: what the kernel enforces on a task, what this kernel can enforce, and the input of the sandbox.
 
 use crate::Text;
 use serde::{Deserialize, Serialize};
 
-/// What the kernel enforces on a task. In order: each holds it to less than the one before.
+/// What the kernel enforces on a task. Ordered: each level restricts a task more than the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confinement {
     #[default]
     None,
-    /// It cannot signal, trace or read the memory of anything outside itself, nor gain rights.
+    /// The task cannot signal, trace or read the memory of other processes, and cannot gain privileges.
     Shield,
-    /// And it writes only to the roots, a directory of its own and caches, and reads no keys.
+    /// In addition, it writes only the workspace roots, its TMPDIR and caches, and cannot read credentials.
     Workspace,
-    /// And it writes nothing, reaches nobody, and reads the roots and the system only.
+    /// In addition, it writes nothing, has no network, and reads only the roots and the system.
     ReadOnly,
 }
 
@@ -44,71 +44,72 @@ impl Confinement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Kernel {
-    /// The version of Landlock; 0 where there is none.
+    /// The Landlock ABI version; 0 if the kernel has no Landlock.
     pub landlock: u32,
     pub seccomp: bool,
 }
 
 impl Kernel {
-    /// The newest that anything here makes use of.
+    /// The newest kernel whose features the sandbox uses.
     pub const FULL: Self = Self { landlock: 7, seccomp: true };
 
-    /// Before version 3 a file that may not be written can still be cut off.
+    /// Whether the kernel can enforce this confinement. Before Landlock 3, a task can still truncate files that it may
+    /// not write.
     #[must_use]
-    pub fn holds(self, confinement: Confinement) -> bool {
+    pub fn can_enforce(self, confinement: Confinement) -> bool {
         match confinement {
             Confinement::None | Confinement::Shield => true,
             Confinement::Workspace | Confinement::ReadOnly => self.landlock >= 3 && self.seccomp,
         }
     }
 
-    /// Whether a task can be kept from signalling others and still signal its own.
+    /// Whether the kernel can stop a task from signalling other processes while it still signals its own.
     #[must_use]
-    pub fn scopes(self) -> bool {
+    pub fn can_scope_signals(self) -> bool {
         self.landlock >= 6
     }
 
-    /// What is missing of a confinement, for the record; empty when it is whole.
+    /// The parts of a confinement that this kernel cannot enforce, for the record; empty if it enforces all of it.
     #[must_use]
-    pub fn lacks(self, confinement: Confinement) -> Vec<&'static str> {
-        let mut lacks = Vec::new();
-        if !self.holds(confinement) {
-            lacks.push("files");
+    pub fn missing_parts(self, confinement: Confinement) -> Vec<&'static str> {
+        let mut missing = Vec::new();
+        if !self.can_enforce(confinement) {
+            missing.push("files");
         }
-        // Where it cannot tell its own from others, a read-only task may signal nobody at all: that is whole, too.
-        if matches!(confinement, Confinement::Shield | Confinement::Workspace) && !self.scopes() {
-            lacks.extend(["signals", "abstract sockets"]);
+        // Without scopes, a read-only task may signal no process at all, so nothing is missing there.
+        if matches!(confinement, Confinement::Shield | Confinement::Workspace) && !self.can_scope_signals() {
+            missing.extend(["signals", "abstract sockets"]);
         }
-        if confinement == Confinement::Shield && !self.scopes() {
-            lacks.push("tracing");
+        if confinement == Confinement::Shield && !self.can_scope_signals() {
+            missing.push("tracing");
         }
-        lacks
+        missing
     }
 }
 
-/// What was really in force when a process was started.
+/// What was enforced when the process was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EnforcedSandbox {
-    /// The version of Landlock that was used.
+    /// The Landlock ABI version that was used.
     pub landlock: u32,
     pub seccomp: bool,
-    /// Whether the task has a network of its own, with nothing in it but its loopback.
+    /// Whether the task had its own network namespace, with only a loopback device in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own_network: bool,
-    /// What the kernel could not do of it; empty when it was whole.
+    /// The parts that the kernel could not enforce; empty if it enforced all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Text>,
 }
 
-/// Whom a task in a workspace may reach.
+/// Which hosts a task in a workspace sandbox may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     #[default]
     Open,
-    /// No other machine and no service of this one; its own loopback, where the kernel can give it one.
+    /// No other machine and no service of this machine; only a loopback device of its own, if the kernel supports that.
     None,
 }
 
@@ -122,7 +123,7 @@ impl Network {
     }
 }
 
-/// How far the sandbox of granted and approved work goes: the operator's switch.
+/// The operator's setting for the sandbox of granted and approved commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -130,82 +131,84 @@ pub enum GrantedSandbox {
     /// As narrow as the accepted risks allow.
     #[default]
     Narrow,
-    /// Always a workspace, whatever was accepted.
+    /// Always the workspace sandbox, even if a wider one was accepted.
     Workspace,
-    /// Always open behind a shield.
+    /// Never a sandbox, only the shield.
     Shield,
 }
 
-/// Why a task gets the sandbox that it gets, and not a narrower one.
+/// Why a task gets its sandbox and not a narrower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "because", content = "risk")]
 pub enum SandboxReason {
     #[default]
     OnlyReads,
-    /// It writes, or runs code, where the sandbox lets it.
+    /// It writes files or runs code of the workspace, which the sandbox allows.
     Writes,
-    /// A person, a grant or a rule accepted this risk, which no narrower sandbox can hold.
+    /// A person, a grant or a rule accepted this risk, and every narrower sandbox would block it.
     Accepted(crate::Risk),
-    /// It works at a path outside the roots that no rule of the sandbox can express.
+    /// It works at a path outside the roots that no sandbox rule can express.
     Outside,
-    /// A grant that was given before sandboxes followed what was accepted.
+    /// The grant was saved before grants had sandboxes.
     EarlierGrant,
-    /// The request names its confinement.
+    /// The request names the confinement.
     Requested,
-    /// An operator's rule names it.
+    /// An operator's rule names the confinement.
     Rule,
-    /// `[confine] granted` in config.toml names it.
+    /// `[confine] granted` in config.toml names the confinement.
     Operator,
-    /// The profile lets it run without asking anyone.
+    /// The profile allows it without an approval.
     Profile,
     /// This kernel cannot confine it further.
     Kernel,
 }
 
 impl SandboxReason {
-    /// In words, for a card, `csn check` and `csn show`.
+    /// The reason for people: on a card, in `csn check` and in `csn show`.
     #[must_use]
     pub fn text(self) -> String {
         match self {
             Self::OnlyReads => "it only reads".to_owned(),
-            Self::Writes => "it writes, or runs code of the workspace".to_owned(),
-            Self::Accepted(risk) => format!("the risk `{}` needs it", risk.as_str()),
-            Self::Outside => "it works outside the roots, at a path that a narrower sandbox cannot name".to_owned(),
-            Self::EarlierGrant => "its grant was given with it; `csn grants narrow` changes that".to_owned(),
+            Self::Writes => "it writes files or runs code of the workspace".to_owned(),
+            Self::Accepted(risk) => format!("the accepted risk `{}` needs it", risk.as_str()),
+            Self::Outside => {
+                "it works outside the workspace roots, at a path that a narrower sandbox cannot express".to_owned()
+            }
+            Self::EarlierGrant => "its grant was saved without a sandbox; `csn grants narrow` adds one".to_owned(),
             Self::Requested => "the request asks for it".to_owned(),
-            Self::Rule => "a rule in config.toml says so".to_owned(),
-            Self::Operator => "`[confine] granted` in config.toml says so".to_owned(),
-            Self::Profile => "the profile lets it run unasked".to_owned(),
+            Self::Rule => "a rule in config.toml sets it".to_owned(),
+            Self::Operator => "`[confine] granted` in config.toml sets it".to_owned(),
+            Self::Profile => "the profile allows it without an approval".to_owned(),
             Self::Kernel => "this kernel cannot confine it further".to_owned(),
         }
     }
 }
 
-/// The sandbox of one task: its confinement, and what was accepted beyond what that confinement always gives. Raw, like the
-/// plan that it is made from; `SandboxSummary` is what is recorded and shown.
+/// The sandbox of one task: its confinement, and what was accepted beyond it. Raw, like the plan that it comes from;
+/// records and surfaces use `SandboxSummary`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sandbox {
     pub confinement: Confinement,
     pub network: Network,
-    /// Whether it may connect to unix sockets by path: agents for keys, container daemons, local databases.
+    /// Whether it may connect to unix sockets by path: key agents, container daemons, local databases.
     pub unix_sockets: bool,
     /// Paths outside the roots that it may read, and that it may write.
     pub reads: Vec<String>,
     pub writes: Vec<String>,
-    /// Paths that are called like secrets and may be read all the same.
+    /// Paths that look like credentials and that it may read nevertheless.
     pub keys: Vec<String>,
     pub why: SandboxReason,
 }
 
 impl Sandbox {
-    /// One that gives nothing beyond its confinement.
+    /// A sandbox that allows nothing beyond its confinement.
     #[must_use]
     pub fn plain(confinement: Confinement, network: Network, why: SandboxReason) -> Self {
         Self { confinement, network, why, ..Self::default() }
     }
 
-    /// The form that is recorded and shown. `clean` takes secrets out of a path.
+    /// The form for records and surfaces. `clean` redacts a path.
     #[must_use]
     pub fn summary(&self, clean: impl Fn(&str) -> Text) -> SandboxSummary {
         let confined = self.confinement >= Confinement::Workspace;
@@ -221,7 +224,7 @@ impl Sandbox {
     }
 }
 
-/// What a sandbox lets a task do beyond its confinement, and why it is not narrower. Clean: it is in records and on cards.
+/// What a sandbox allows beyond its confinement, and why it is not narrower. Clean: it appears in records and on cards.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SandboxSummary {
@@ -240,66 +243,73 @@ pub struct SandboxSummary {
 }
 
 impl SandboxSummary {
-    /// One line that says what this sandbox gives, for people.
+    /// The sandbox in one line, for people.
     #[must_use]
     pub fn sentence(&self, confinement: Confinement) -> String {
         let list = |paths: &[Text]| paths.iter().map(Text::as_str).collect::<Vec<_>>().join(", ");
-        let mut says = match confinement {
-            Confinement::None => return "none: it can do whatever its user can".to_owned(),
+        let mut sentence = format!("{}: ", confinement.for_people());
+        match confinement {
+            Confinement::None => {
+                sentence.push_str("it can do everything that its user can do");
+                return sentence;
+            }
             Confinement::Shield => {
                 let why = self.why.text();
-                return format!("shield: it runs with your rights, and cannot signal or trace other processes ({why})");
+                sentence.push_str("it runs with your rights, but cannot signal or trace other processes");
+                sentence.push_str(&format!(" ({why})"));
+                return sentence;
             }
-            Confinement::Workspace => "workspace: it writes the roots, its TMPDIR and caches".to_owned(),
-            Confinement::ReadOnly => "read_only: it reads the roots and the system, and writes nothing".to_owned(),
-        };
-        for (what, paths) in
-            [("also writes", &self.writes), ("also reads", &self.reads), ("reads the keys at", &self.keys)]
+            Confinement::Workspace => sentence.push_str("writes the workspace roots, its TMPDIR and caches"),
+            Confinement::ReadOnly => sentence.push_str("reads the workspace roots and the system, writes nothing"),
+        }
+        for (verb, paths) in
+            [("also writes", &self.writes), ("also reads", &self.reads), ("reads the credentials at", &self.keys)]
         {
             if !paths.is_empty() {
-                says.push_str(&format!("; {what} {}", list(paths)));
+                sentence.push_str(&format!("; {verb} {}", list(paths)));
             }
         }
-        says.push_str(match (confinement, self.network, self.unix_sockets) {
+        sentence.push_str(match (confinement, self.network, self.unix_sockets) {
             (Confinement::ReadOnly, ..) => "; no network",
-            (_, Network::Open, true) => "; network open, local sockets too",
+            (_, Network::Open, true) => "; network and local sockets open",
             (_, Network::Open, false) => "; network open",
-            (_, Network::None, true) => "; no network, but local sockets",
+            (_, Network::None, true) => "; no network, local sockets open",
             (_, Network::None, false) => "; no network",
         });
         if !matches!(self.why, SandboxReason::OnlyReads | SandboxReason::Writes) {
-            says.push_str(&format!(" ({})", self.why.text()));
+            sentence.push_str(&format!(" ({})", self.why.text()));
         }
-        says
+        sentence
     }
 }
 
-/// What the walls of a task are made of. The supervisor builds them.
+/// The input from which the shim builds the sandbox of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    /// What may be read, and in a workspace written; without links in their names.
+    /// Directories that the task may read and, in a workspace sandbox, write. Links are resolved.
     pub roots: Vec<String>,
-    /// Reading goes everywhere but where secrets are kept.
+    /// The task may read everything except places that hold credentials.
     pub read_all: bool,
-    /// The homes where keys are known by name, as `places` has them.
+    /// The home directories in which credentials are recognised by name, in the form that `places` uses.
     pub homes: String,
-    /// The home of whoever runs the house: its toolchains, caches and settings are used, whatever an asker calls theirs.
+    /// The home of the user that the daemon runs as. The task uses its toolchains, caches and settings, even if the
+    /// request names another HOME.
     pub home: String,
-    /// Countersign's own places: never.
+    /// Countersign's own places, which no task may touch.
     pub protected: Vec<String>,
-    /// The programs that the plan names, where they were found.
+    /// The programs that the plan names, by their resolved paths.
     pub programs: Vec<String>,
     pub network: Network,
-    /// Whether unix sockets may be connected to by path.
+    /// Whether the task may connect to unix sockets by path.
     #[serde(default)]
     pub unix_sockets: bool,
-    /// What else was accepted: paths outside the roots to read, to write, and secrets to read.
+    /// What was accepted beyond that: paths outside the roots to read, paths to write, and credentials to read.
     #[serde(default)]
     pub reads: Vec<String>,
     #[serde(default)]
     pub writes: Vec<String>,
     #[serde(default)]
     pub keys: Vec<String>,
-    /// What may be made use of: never more than the kernel has.
+    /// The features that the sandbox may use: never more than the kernel has.
     pub kernel: Kernel,
 }

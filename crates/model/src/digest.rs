@@ -1,4 +1,5 @@
-//! Digests: SHA-256 for what stock tools must check, HMAC for what could be guessed, and the chain over a log.
+//! Digests: SHA-256 for bytes that standard tools must be able to check, HMAC for values that could be guessed, and the
+//! hash chain of a log.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -71,7 +72,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The house's digest key. A plain hash of a short secret could be guessed; under this key it cannot.
+/// The digest key of a home. A plain hash of a short secret could be guessed; an HMAC with this key cannot.
 #[derive(Clone)]
 pub struct HomeKey([u8; 32]);
 
@@ -81,7 +82,8 @@ impl HomeKey {
         Self(bytes)
     }
 
-    /// HMAC-SHA-256 over `purpose` and the parts, each preceded by its length so that borders cannot move.
+    /// HMAC-SHA-256 over `purpose` and the parts. Each part is preceded by its length, so that bytes cannot move from
+    /// one part to the next.
     pub fn digest(&self, purpose: &str, parts: &[&[u8]]) -> Digest {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         for part in std::iter::once(&purpose.as_bytes()).chain(parts) {
@@ -92,45 +94,45 @@ impl HomeKey {
     }
 }
 
-/// The digest of what a file holds, under a key of the house.
+/// The keyed digest of a file's content.
 pub fn file_digest(key: Digest, bytes: &[u8]) -> Digest {
     HomeKey(key.0).digest("file", &[bytes])
 }
 
 impl fmt::Debug for HomeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HouseKey(…)")
+        f.write_str("HomeKey(…)")
     }
 }
 
-/// The running hash of a log: `h(n) = sha256(h(n-1) ‖ line)`, line without its newline.
+/// The running hash of a log: `h(n) = sha256(h(n-1) ‖ line)`, with the line without its newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashChain(Digest);
 
 impl HashChain {
-    pub fn starting(seed: &str) -> Self {
+    pub fn start(seed: &str) -> Self {
         Self(Digest::sha256(&[seed.as_bytes()]))
     }
 
-    /// A journal begins where its prologue ended.
-    pub fn of_journal(task: super::TaskId, prologue: Digest) -> Self {
-        Self::starting(&format!("countersign.journal.v1:{task}:{prologue}"))
+    /// The chain of a journal continues the chain of the task's prologue.
+    pub fn for_journal(task: super::TaskId, prologue: Digest) -> Self {
+        Self::start(&format!("countersign.journal.v1:{task}:{prologue}"))
     }
 
     /// The chain over a task's decisions up to its launch.
-    pub fn of_prologue(task: super::TaskId) -> Self {
-        Self::starting(&format!("countersign.prologue.v1:{task}"))
+    pub fn for_prologue(task: super::TaskId) -> Self {
+        Self::start(&format!("countersign.prologue.v1:{task}"))
     }
 
-    pub fn of_ledger() -> Self {
-        Self::starting("countersign.ledger.v1")
+    pub fn for_ledger() -> Self {
+        Self::start("countersign.ledger.v1")
     }
 
-    pub fn resumed(head: Digest) -> Self {
+    pub fn resume(head: Digest) -> Self {
         Self(head)
     }
 
-    pub fn push(&mut self, line: &str) {
+    pub fn push_line(&mut self, line: &str) {
         self.0 = Digest::sha256(&[&self.0.0, line.as_bytes()]);
     }
 
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_read_back_and_the_key_separates_borders() {
+    fn digests_parse_back_and_parts_cannot_be_shifted() {
         let d = Digest::sha256(&[b"abc"]);
         assert_eq!(d.to_string(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(Digest::parse(&d.to_string()), Some(d));

@@ -1,9 +1,9 @@
-//! `Shown`: untrusted text made safe to look at. What a person reads is what is there.
+//! `DisplaySafe`: untrusted text made safe to display, so that a person sees exactly which characters it holds.
 
 use std::fmt;
 
-/// Untrusted text for a person's eyes: control, escape, bidi and invisible characters stand as `\u{…}`, a newline
-/// as ⏎, and the whole is bounded. One type for every prompt, card and list.
+/// Untrusted text for a person: control, escape, bidi and invisible characters appear as `\u{…}`, a newline as ⏎, and
+/// the length is bounded. Every prompt, card and list uses this type.
 #[derive(Debug, Clone, Copy)]
 pub struct DisplaySafe<'a> {
     text: &'a str,
@@ -15,7 +15,7 @@ impl<'a> DisplaySafe<'a> {
         Self { text, max: 4096 }
     }
 
-    /// At most `max` characters, then how many are left out.
+    /// At most `max` characters, then the number of characters left out.
     pub fn bounded(text: &'a str, max: usize) -> Self {
         Self { text, max }
     }
@@ -26,11 +26,12 @@ impl fmt::Display for DisplaySafe<'_> {
         for (n, c) in self.text.chars().enumerate() {
             if n == self.max {
                 let rest = self.text.chars().count() - n;
-                return write!(f, "… ({rest} more characters)");
+                let plural = if rest == 1 { "" } else { "s" };
+                return write!(f, "… ({rest} more character{plural})");
             }
             match c {
                 '\n' => f.write_str("⏎")?,
-                c if deceives(c) => write!(f, "\\u{{{:x}}}", c as u32)?,
+                c if is_deceptive(c) => write!(f, "\\u{{{:x}}}", c as u32)?,
                 c => fmt::Write::write_char(f, c)?,
             }
         }
@@ -38,9 +39,9 @@ impl fmt::Display for DisplaySafe<'_> {
     }
 }
 
-/// Characters that do not look like what they are: controls, bidi marks, joiners, tags, fillers, odd spaces, and
-/// letters of other scripts that are drawn like Latin ones.
-fn deceives(c: char) -> bool {
+/// Characters that do not look like what they are: controls, bidi marks, joiners, tags, fillers, unusual spaces, and
+/// letters of other scripts that look like Latin ones.
+fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{00a0}' | '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}'
@@ -48,22 +49,23 @@ fn deceives(c: char) -> bool {
             | '\u{205f}'..='\u{206f}' | '\u{2800}' | '\u{3000}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' | '\u{f0000}'..='\u{10ffff}'
             | '\u{e000}'..='\u{f8ff}')
-        || confusable(c)
+        || is_confusable(c)
 }
 
 /// Cyrillic, Greek and full-width look-alikes of ASCII: `rm` spelt with a Cyrillic letter must not read as `rm`.
-fn confusable(c: char) -> bool {
+fn is_confusable(c: char) -> bool {
     matches!(c, '\u{ff01}'..='\u{ff5e}')
         || "аеорсухіјѕԁԛԝһӏАВЕКМНОРСТХІЈЅαικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ∕⁄∖．‐‑‒–−ꞌʹ".contains(c)
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell where necessary.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&b);
-    match !word.is_empty() && word.bytes().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.bytes().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn untrusted_text_is_shown_as_it_is() {
+    fn untrusted_text_hides_no_character() {
         check("git push", "git push");
         check("a\nb\tc\r", "a⏎b\\u{9}c\\u{d}");
         check("\u{1b}[2Krm -rf", "\\u{1b}[2Krm -rf");

@@ -1,4 +1,5 @@
-//! The one fold: records in, the state of a task out. Daemon, CLI and replay all call this and nothing else.
+//! The one fold from records to the state of a task. The daemon, the CLI and replays all use it; nothing else computes
+//! a state.
 
 use crate::{
     Artifact, Decision, Frame, Launch, MainProcess, PostRunFindings, ProcessEnd, Question, QueueWait, Record,
@@ -7,7 +8,7 @@ use crate::{
 };
 
 impl TaskState {
-    /// A task begins with `command.planned`; any other first record is not the beginning of a task.
+    /// A task begins with `command.planned`; with any other first record there is no state.
     pub fn begin(task_id: TaskId, record: &Record) -> Option<Self> {
         let RecordContent::Decision(Decision::Planned {
             plan_digest,
@@ -56,11 +57,11 @@ impl TaskState {
             workspace: workspace.clone(),
             on_session_end: *on_session_end,
         };
-        Some(Self::asked(task_id, request, record.seq.saturating_add(1)))
+        Some(Self::from_request(task_id, request, record.seq.saturating_add(1)))
     }
 
-    /// A task of which nothing is known but what was asked.
-    fn asked(task_id: TaskId, request: RequestSummary, next_seq: u64) -> Self {
+    /// The state of a task that has only been requested.
+    fn from_request(task_id: TaskId, request: RequestSummary, next_seq: u64) -> Self {
         Self {
             task_id,
             status: Status::Queued,
@@ -81,17 +82,17 @@ impl TaskState {
         }
     }
 
-    /// One more record of this task.
+    /// Applies the next record of this task.
     pub fn apply(&mut self, record: &Record) {
         self.next_seq = record.seq.saturating_add(1);
         match &record.what {
-            RecordContent::Decision(decision) => self.decide(record.at, decision),
-            RecordContent::Frame(frame) => self.happen(record.at, frame),
+            RecordContent::Decision(decision) => self.apply_decision(record.at, decision),
+            RecordContent::Frame(frame) => self.apply_frame(record.at, frame),
             RecordContent::Unknown(_) => {}
         }
     }
 
-    /// The whole stream at once.
+    /// Applies a whole stream of records.
     pub fn fold<'a>(task_id: TaskId, records: impl IntoIterator<Item = &'a Record>) -> Option<Self> {
         let mut records = records.into_iter();
         let mut state = Self::begin(task_id, records.next()?)?;
@@ -99,14 +100,14 @@ impl TaskState {
         Some(state)
     }
 
-    fn decide(&mut self, at: Timestamp, decision: &Decision) {
+    fn apply_decision(&mut self, at: Timestamp, decision: &Decision) {
         match decision {
             Decision::Planned { .. }
             | Decision::Touched(_)
             | Decision::Shutdown(_)
             | Decision::HomeNamed { .. }
             | Decision::Key(_)
-            | Decision::House { .. }
+            | Decision::DaemonStateChanged { .. }
             | Decision::Lost { .. }
             | Decision::Withdrawn { .. }
             | Decision::Entered(_) => {}
@@ -141,31 +142,31 @@ impl TaskState {
                 self.wait = Some(QueueWait { waits_for: *waits_for, position: *position });
             }
             Decision::Launched { shim_pid, first_seq } => {
-                self.run(Launch { at, runner: Runner::Shim { pid: *shim_pid, first_seq: *first_seq } });
+                self.start(Launch { at, runner: Runner::Shim { pid: *shim_pid, first_seq: *first_seq } });
             }
-            Decision::Observing { .. } => self.run(Launch { at, runner: Runner::Asker }),
+            Decision::Observing { .. } => self.start(Launch { at, runner: Runner::Asker }),
             Decision::Sealed(sealed) => self.receipt = Some(*sealed),
             Decision::Settled { outcome, journal_head, recovered: _ } => {
                 self.status = outcome.status();
                 self.wait = None;
                 self.settlement = Some(Settlement { outcome: outcome.clone(), journal_head: *journal_head });
-                // When it ended its journal knows better: nobody may have been there to settle it.
+                // The journal knows the end better: the daemon may have settled the task much later.
                 self.end.get_or_insert(ProcessEnd { at, usage: None });
             }
             Decision::Expired { streams, .. } => {
                 self.expired_at = Some(at);
-                self.totals(streams);
+                self.set_totals(streams);
             }
         }
     }
 
-    fn run(&mut self, launch: Launch) {
+    fn start(&mut self, launch: Launch) {
         self.status = Status::Running;
         self.wait = None;
         self.launch = Some(launch);
     }
 
-    fn happen(&mut self, at: Timestamp, frame: &Frame) {
+    fn apply_frame(&mut self, at: Timestamp, frame: &Frame) {
         match frame {
             Frame::EnvExposed { .. }
             | Frame::Signalled { .. }
@@ -189,8 +190,12 @@ impl TaskState {
                 let echo = self.io.terminal.is_none_or(|t| t.echo);
                 self.io.terminal = Some(Terminal { rows: *rows, cols: *cols, echo });
             }
-            Frame::Echo { on } => self.io.terminal.iter_mut().for_each(|t| t.echo = *on),
-            // A program's own claim stays in the record and is nobody's directory.
+            Frame::Echo { on } => {
+                if let Some(terminal) = &mut self.io.terminal {
+                    terminal.echo = *on;
+                }
+            }
+            // A directory that the program only claims stays in the record and changes no state.
             Frame::CwdChanged { claimed: true, .. } => {}
             Frame::CwdChanged { path, claimed: false } => self.io.current_directory = Some(path.clone()),
             Frame::ArtifactStored { artifact, what, bytes, sha256 } => self.io.artifacts.push(Artifact {
@@ -210,18 +215,18 @@ impl TaskState {
                 let usage = Usage { duration_us: *duration_us, cpu_us: *cpu_us, max_rss_kb: *max_rss_kb };
                 self.end = Some(ProcessEnd { at, usage: Some(usage) });
             }
-            Frame::WallMet { note } => self.aftermath.note = Some(note.clone()),
+            Frame::ConfinementMet { note } => self.aftermath.note = Some(note.clone()),
             Frame::WriteDetected { path, escape, .. } => self.aftermath.escapes.extend(escape.then(|| path.clone())),
             Frame::Kept { processes } => self.aftermath.kept.clone_from(processes),
             Frame::Closed { streams, .. } => {
                 self.end.get_or_insert(ProcessEnd { at, usage: None });
                 self.aftermath.kept.clear();
-                self.totals(streams);
+                self.set_totals(streams);
             }
         }
     }
 
-    fn totals(&mut self, streams: &crate::StreamTotals) {
+    fn set_totals(&mut self, streams: &crate::StreamTotals) {
         for (stream, total) in streams {
             let state = self.io.streams.entry(*stream).or_default();
             state.bytes = total.bytes.saturating_add(total.dropped);

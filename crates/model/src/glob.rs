@@ -1,6 +1,6 @@
-//! One part of a glob against one name, as the shell matches them.
+//! Matches one component of a glob against one file name, as a shell does.
 
-/// Whether one glob part matches a name. A leading dot has to be written.
+/// Whether one component of a glob matches a name. A leading dot must be written out.
 #[must_use]
 pub fn glob_matches(glob: &str, name: &str) -> bool {
     if name.starts_with('.') && !glob.starts_with(['.', '\\']) {
@@ -28,7 +28,7 @@ pub fn glob_matches(glob: &str, name: &str) -> bool {
                     for range in set.windows(3) {
                         found |= range[1] == '-' && range[0] <= name[n] && name[n] <= range[2];
                     }
-                    // Classes like [[:alpha:]] are not followed: they may match.
+                    // Classes such as [[:alpha:]] are not interpreted: they may match.
                     found |= set.contains(&':');
                     (found != negated).then_some(end + 3)
                 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_match_as_the_shell_matches() {
+    fn a_glob_matches_like_in_a_shell() {
         for (glob, name, expect) in [
             ("*.rs", "a.rs", true),
             ("*.rs", ".rs", false),

@@ -1,4 +1,4 @@
-//! The grant: a person's saved approval, and how far it goes.
+//! The grant: a person's saved approval, and which commands it covers.
 
 use crate::{Audience, Choice, Confinement, Digest, GrantId, PrincipalId, Risk, SessionId, Text, Timestamp, Tool, Via};
 use serde::{Deserialize, Serialize};
@@ -7,49 +7,49 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// (verb, directory), for an audience and a tool, and everything else that a call must be to be covered by it.
+/// A verb in a directory, for an audience and a tool, with all other conditions that a command must meet to be covered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// None only for one that nobody has saved: `csn check` tries those.
+    /// None only for a grant that was never saved: `csn check` tries out such grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<GrantId>,
     pub verb: Text,
-    /// None is anywhere.
+    /// None means anywhere.
     pub directory: Option<Text>,
-    /// The directory is the top of a repository, and was granted as that.
+    /// The directory is the top of a repository and was granted as such.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repository: bool,
-    /// Whose requests it is for.
+    /// The principal whose requests it covers.
     #[serde(default = "PrincipalId::owner")]
     pub principal: PrincipalId,
-    /// Only for this session; none is for every one.
+    /// Valid only in this session; none means in every session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     #[serde(default)]
     pub audience: Audience,
     #[serde(default)]
     pub tool: Tool,
-    /// The risks that were accepted; none: what the verb has by itself, and writing.
+    /// The accepted risks. None means the verb's own risks, and writing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risks: Option<Vec<Risk>>,
-    /// The program that was meant, when it was not the one that the name leads to on a system path.
+    /// The approved program, if it is not the one that the name resolves to on a system path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Text>,
-    /// The operands that were approved; none is any.
+    /// The approved operands; none means any operands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operands: Option<Operands>,
-    /// The assignments that were approved, as a keyed digest: their values may be secret.
+    /// The approved assignments, as a keyed digest because their values may be secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignments: Option<Digest>,
-    /// The content of the script that was approved.
+    /// The content of the approved script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<Digest>,
-    /// What the request that was approved asked to be held to; the calls that it covers are held to that at least.
+    /// The confinement that the approved request asked for. Commands that the grant covers get at least this one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub confinement: Confinement,
-    /// Whether its calls run open, as its card showed, or in what their risks need.
+    /// Whether covered commands run without a sandbox, as the card showed, or in the narrowest one for their risks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sandbox: GrantSandbox,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,25 +60,25 @@ pub struct Grant {
     pub surface: Option<Via>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// How many more calls it covers; none is any number.
+    /// How many more commands it covers; none means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uses_left: Option<u64>,
 }
 
-/// What a grant's calls run in.
+/// The sandbox of the commands that a grant covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GrantSandbox {
-    /// With the user's rights, behind a shield: grants made before sandboxes followed what was accepted, and those given to
-    /// a request that asked for it.
+    /// No sandbox, only the shield: for grants that were saved before grants had sandboxes, and for requests that asked
+    /// for it.
     #[default]
     Open,
-    /// The narrowest sandbox that the call's risks need.
+    /// The narrowest sandbox that the risks of the command allow.
     Narrow,
 }
 
-/// The words behind a program, as a keyed digest of what they are and as what may be shown of them.
+/// The arguments of a program, as a keyed digest and as the text that may be shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Operands {
@@ -87,20 +87,21 @@ pub struct Operands {
 }
 
 impl Grant {
-    /// Whether it still holds at this moment.
+    /// Whether it is valid at this time.
     #[must_use]
-    pub fn holds(&self, now: Timestamp) -> bool {
+    pub fn is_valid_at(&self, now: Timestamp) -> bool {
         self.uses_left != Some(0) && self.expires_at.is_none_or(|end| now < end)
     }
 
-    /// Whether both say the same, whoever said it when.
+    /// Whether both grant the same, regardless of who saved them and when.
     #[must_use]
-    pub fn same(&self, other: &Self) -> bool {
-        let bare = |g: &Self| Self { id: None, created_at: None, created_by: None, surface: None, ..g.clone() };
-        bare(self) == bare(other)
+    pub fn has_same_terms(&self, other: &Self) -> bool {
+        let without_origin =
+            |g: &Self| Self { id: None, created_at: None, created_by: None, surface: None, ..g.clone() };
+        without_origin(self) == without_origin(other)
     }
 
-    /// The answer that gives such a grant.
+    /// The choice on a card that saves such a grant.
     #[must_use]
     pub fn scope(&self) -> Choice {
         match (self.session, self.repository, &self.directory) {

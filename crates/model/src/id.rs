@@ -1,25 +1,25 @@
-//! Typed, sortable, prefixed ids: `tk_` plus ten characters of time and six of chance.
+//! Typed, sortable, prefixed ids: `tk_`, then ten characters of time and six random ones.
 //!
-//! They sort by age as text, so that the ledger, the task directories and every list share one order.
+//! They sort by age as text, so that the ledger, the task directories and every list have the same order.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr};
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-const TIME: usize = 10;
-const CHANCE: usize = 6;
-const LEN: usize = TIME + CHANCE;
-const RANDOM_BITS: u32 = 5 * CHANCE as u32;
+const TIME_CHARS: usize = 10;
+const RANDOM_CHARS: usize = 6;
+const ID_CHARS: usize = TIME_CHARS + RANDOM_CHARS;
+const RANDOM_BITS: u32 = 5 * RANDOM_CHARS as u32;
 
-/// Why a text is not an id of the wanted kind.
+/// A text is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not an id: one looks like {wanted}_01jcx3v9q8k2m4tz")]
+#[error("`{text}` is not an id such as {prefix}_01jcx3v9q8k2m4tz")]
 pub struct IdError {
     text: String,
-    wanted: &'static str,
+    prefix: &'static str,
 }
 
-/// Hands out ids that only ever grow, even when the clock stands still or steps back.
+/// Creates ids that always increase, even if the clock stands still or goes back.
 #[derive(Debug, Default)]
 pub struct IdMint {
     ms: u64,
@@ -27,7 +27,7 @@ pub struct IdMint {
 }
 
 impl IdMint {
-    fn next(&mut self, now_ms: u64, random: u32) -> [u8; LEN] {
+    fn next(&mut self, now_ms: u64, random: u32) -> [u8; ID_CHARS] {
         let random = random & ((1 << RANDOM_BITS) - 1);
         if now_ms > self.ms {
             (self.ms, self.random) = (now_ms, random);
@@ -40,9 +40,9 @@ impl IdMint {
     }
 }
 
-fn encode(ms: u64, random: u32) -> [u8; LEN] {
+fn encode(ms: u64, random: u32) -> [u8; ID_CHARS] {
     let mut value = (u128::from(ms) << RANDOM_BITS) | u128::from(random);
-    let mut out = [b'0'; LEN];
+    let mut out = [b'0'; ID_CHARS];
     for slot in out.iter_mut().rev() {
         *slot = ALPHABET[(value & 31) as usize];
         value >>= 5;
@@ -54,7 +54,7 @@ macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name([u8; LEN]);
+        pub struct $name([u8; ID_CHARS]);
 
         impl $name {
             pub const PREFIX: &'static str = $prefix;
@@ -84,12 +84,13 @@ macro_rules! ids {
         impl FromStr for $name {
             type Err = IdError;
             fn from_str(text: &str) -> Result<Self, IdError> {
-                let error = || IdError { text: text.chars().take(80).collect(), wanted: $prefix };
+                let error = || IdError { text: text.chars().take(80).collect(), prefix: $prefix };
                 let tail = text.strip_prefix(concat!($prefix, "_")).ok_or_else(error)?;
-                let bytes: [u8; LEN] = tail.as_bytes().try_into().map_err(|_| error())?;
-                match bytes.iter().all(|b| ALPHABET.contains(b)) {
-                    true => Ok(Self(bytes)),
-                    false => Err(error()),
+                let bytes: [u8; ID_CHARS] = tail.as_bytes().try_into().map_err(|_| error())?;
+                if bytes.iter().all(|b| ALPHABET.contains(b)) {
+                    Ok(Self(bytes))
+                } else {
+                    Err(error())
                 }
             }
         }
@@ -110,15 +111,15 @@ macro_rules! ids {
 }
 
 ids! {
-    /// The life of one request; the id that everything hangs on.
+    /// One request from its planning to its receipt. All other records refer to it.
     TaskId = "tk";
-    /// A question waiting for a person.
+    /// A question to a person.
     ApprovalId = "ap";
-    /// Leave to run one exact request once.
+    /// Permission to run one exact request once.
     PermitId = "pm";
-    /// The signed closing account of a task.
+    /// The signed final account of a task.
     ReceiptId = "rc";
-    /// One conversation of an agent or client.
+    /// One conversation of an agent or a client.
     SessionId = "se";
     /// A person.
     PrincipalId = "pr";
@@ -126,26 +127,26 @@ ids! {
     GrantId = "gr";
     /// A bearer token.
     TokenId = "ct";
-    /// One home: one ledger with its keys and tasks.
+    /// One home: a ledger with its keys and tasks.
     HomeId = "hm";
 }
 
 impl TaskId {
-    /// When it was made, to the millisecond; ids that were made in a burst may claim to be a little later.
-    pub fn asked_about(&self) -> crate::Timestamp {
+    /// When the id was created, to the millisecond. Ids created in a burst may have a slightly later time.
+    pub fn created_at(&self) -> crate::Timestamp {
         let digit = |b: &u8| ALPHABET.iter().position(|a| a == b).unwrap_or(0) as i64;
-        let ms = self.0[..TIME].iter().fold(0i64, |ms, b| (ms << 5) | digit(b));
+        let ms = self.0[..TIME_CHARS].iter().fold(0i64, |ms, b| (ms << 5) | digit(b));
         crate::Timestamp::from_micros(ms.saturating_mul(1000))
     }
 
-    /// The directory below `tasks/` that holds this task: one for every quarter of an hour or so.
+    /// The directory below `tasks/` that holds this task. There is a new one about every quarter of an hour.
     pub fn shard(&self) -> &str {
-        &self.tail()[..TIME - 4]
+        &self.tail()[..TIME_CHARS - 4]
     }
 }
 
 impl PrincipalId {
-    /// The owner of a house: the one principal that a fresh house has.
+    /// The owner of a home: its only principal at first.
     pub fn owner() -> Self {
         Self(*b"0000000000000000")
     }
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_grow_when_the_clock_does_not() {
+    fn ids_increase_even_if_the_clock_does_not() {
         let mut mint = IdMint::default();
         let mut last = TaskId::mint(&mut mint, 1_700_000_000_000, 7);
         for (now, random) in [(1_700_000_000_000, 1), (1_600_000_000_000, 9), (1_700_000_000_001, 0), (0, u32::MAX)] {
@@ -167,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn chance_runs_over_into_the_next_millisecond() {
+    fn ids_that_run_out_of_random_values_use_the_next_millisecond() {
         let mut mint = IdMint::default();
         let a = TaskId::mint(&mut mint, 5, u32::MAX);
         assert!(TaskId::mint(&mut mint, 5, 0) > a);
     }
 
     #[test]
-    fn ids_read_back_and_refuse_what_they_are_not() {
+    fn ids_parse_back_and_malformed_ids_are_refused() {
         let id = TaskId::mint(&mut IdMint::default(), 1_700_000_000_000, 12345);
         assert_eq!(id.to_string().parse(), Ok(id));
         let approval = id.to_string().replace("tk_", "ap_");

@@ -12,7 +12,7 @@ pub struct KeyPress {
     base: Base,
 }
 
-/// What the program has asked its terminal to send.
+/// The key modes that the program has set on its terminal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyMode {
     /// Arrows as `ESC O A` instead of `ESC [ A`.
@@ -66,18 +66,18 @@ const NAMED: &[(&str, Base)] = &[
 
 impl FromStr for KeyPress {
     type Err = String;
-    /// `enter`, `ctrl-c`, `alt-left`, `shift-tab`, `q`, in any case; a single character stands for itself.
+    /// Parses `enter`, `ctrl-c`, `alt-left`, `shift-tab` or `q`, in any case. A single character stands for itself.
     fn from_str(text: &str) -> Result<Self, String> {
         let unknown = || {
             format!(
-                "unknown key `{}`: use a character, a name such as enter, tab, escape, up, pagedown, f5, or one of \
+                "unknown key `{}`: use a character, a name such as enter, tab, escape, up, pagedown or f5, or one of \
                  them after ctrl-, alt- or shift-",
                 crate::DisplaySafe::bounded(text, 40)
             )
         };
         let mut key = KeyPress { ctrl: false, alt: false, shift: false, base: Base::Char('\0') };
         let mut rest = text;
-        // A lone character is that key, also when it is a dash.
+        // A single character is that key, even if it is a dash.
         while rest.chars().nth(1).is_some() {
             let lower = rest.to_ascii_lowercase();
             let (flag, prefix) = if lower.starts_with("ctrl-") {
@@ -102,7 +102,7 @@ impl FromStr for KeyPress {
         };
         match key.base {
             Base::Char('\t') if key.shift => key.base = Base::BackTab,
-            Base::Char(c) if key.ctrl && control(c).is_none() => {
+            Base::Char(c) if key.ctrl && control_byte(c).is_none() => {
                 return Err(format!(
                     "`{}` is not a key that a terminal can send",
                     crate::DisplaySafe::bounded(text, 40)
@@ -114,34 +114,34 @@ impl FromStr for KeyPress {
     }
 }
 
-/// The byte of a character with ctrl held.
-fn control(c: char) -> Option<u8> {
+/// The control byte of a character.
+fn control_byte(c: char) -> Option<u8> {
     let c = u8::try_from(c).ok()?.to_ascii_uppercase();
     match c {
         b'@'..=b'_' => Some(c & 0x1f),
         b' ' => Some(0),
         b'?' => Some(0x7f),
-        // Keys that are a control character already.
+        // Keys that already are a control character.
         b'\r' | b'\t' | 0x1b | 0x7f => Some(c),
         _ => None,
     }
 }
 
 impl KeyPress {
-    /// The names that keys have.
+    /// The names of all named keys.
     #[cfg(feature = "schema")]
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name)
     }
 
-    /// The bytes that a terminal in this mode sends.
+    /// The bytes that a terminal in this mode sends for the key.
     pub fn bytes(self, mode: KeyMode) -> Vec<u8> {
         let modifiers = 1 + u8::from(self.shift) + 2 * u8::from(self.alt) + 4 * u8::from(self.ctrl);
         match self.base {
             Base::Char(c) => {
                 let mut out = if self.alt { vec![0x1b] } else { Vec::new() };
                 let c = if self.shift { c.to_ascii_uppercase() } else { c };
-                match control(c).filter(|_| self.ctrl) {
+                match control_byte(c).filter(|_| self.ctrl) {
                     Some(byte) => out.push(byte),
                     None => out.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
                 }
@@ -160,8 +160,8 @@ impl KeyPress {
 
 impl std::fmt::Display for KeyPress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (held, name) in [(self.ctrl, "ctrl-"), (self.alt, "alt-"), (self.shift, "shift-")] {
-            f.write_str(if held { name } else { "" })?;
+        for (pressed, name) in [(self.ctrl, "ctrl-"), (self.alt, "alt-"), (self.shift, "shift-")] {
+            f.write_str(if pressed { name } else { "" })?;
         }
         match (NAMED.iter().find(|(_, base)| *base == self.base), self.base) {
             (Some((name, _)), _) => f.write_str(name),
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_become_what_a_terminal_sends() {
+    fn keys_become_the_bytes_that_a_terminal_sends() {
         let normal = KeyMode::default();
         for (name, bytes) in [
             ("enter", "\r"),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn an_unknown_key_is_refused() {
         for bad in ["", "entr", "ctrl-", "ctrl-ä", "ctrl-up-up", "hyper-x"] {
             assert!(bad.parse::<KeyPress>().is_err(), "{bad}");
         }

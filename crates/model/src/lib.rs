@@ -1,6 +1,6 @@
-//! The nouns of the house, their serialised form, and the one fold from decisions and frames to state.
+//! The types of the domain, their serialised form, and the one fold from decisions and frames to the state of a task.
 //!
-//! Pure: no files, no clock, no threads. Whoever needs the time or a random number passes it in.
+//! Pure: no files, no clock, no threads. Callers pass in the time and random numbers.
 
 pub mod api;
 mod approval;
@@ -51,8 +51,6 @@ pub use confinement::{
 };
 pub use denial::DenialReason;
 pub use digest::{Digest, HashChain, HomeKey, file_digest};
-/// The variable that marks every process of a task.
-pub const MARKER: &str = "COUNTERSIGN_TASK";
 
 pub use display_safe::{DisplaySafe, quoted};
 pub use glob::glob_matches;
@@ -65,7 +63,7 @@ pub use order::{
     Builtin, Exec, Exposure, FileWork, JournalEnd, Order, OrderError, Permit, ResolvedRequest, StreamTotal,
     StreamTotals,
 };
-pub use outcome::{ExitStatus, LimitReached, Outcome, Status, TimedOut};
+pub use outcome::{ExitStatus, LimitReached, Outcome, Status, TimeLimit};
 pub use plan::{
     Assignment, Directory, FactQuery, Facts, InputSource, Occurrence, Opaque, PathFact, PathKind, PathScope,
     PathTarget, PathTargetKind, Plan, ReadOnlyProof, Redirect, Risk, RiskNote, Rule, Word, WordValue,
@@ -83,7 +81,7 @@ pub use record::{
 pub use redaction::RedactionRule;
 pub use refusal::{Refusal, RefusalCode, TaskRefusal};
 pub use register::{Grants, Register, RegisterEntry, Roster};
-pub use render::{Encoding, INLINE_WHOLE, Rendered};
+pub use render::{Encoding, MAX_COMPLETE_BYTES, RenderedOutput};
 pub use request::{
     Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Profile, Request,
     SignalName, Tool, is_base_variable,
@@ -99,3 +97,6 @@ pub use task_user::TaskUser;
 pub use time::Timestamp;
 pub use verdict::{Assessment, Coverage, Verdict, VerdictKind};
 pub use via::Via;
+
+/// The environment variable that marks every process of a task.
+pub const MARKER: &str = "COUNTERSIGN_TASK";

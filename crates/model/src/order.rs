@@ -1,4 +1,4 @@
-//! Permit and order: nothing runs without leave for exactly that.
+//! Permit and order: nothing runs without a permit for exactly that request.
 
 use crate::{
     Confinement, DecidedBy, Digest, EnvClass, Leftovers, Limits, Mode, OnOutputLimit, Outcome, PathFact, PermitId,
@@ -7,7 +7,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Leave to run one exact request once. Issued by the desk alone (clippy refuses `issue` elsewhere).
+/// Permission to run one exact request once. Only the desk issues it (clippy refuses `issue` elsewhere).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Permit {
     pub id: PermitId,
@@ -33,13 +33,13 @@ impl Permit {
     }
 }
 
-/// A request with everything looked up: what the order is made of.
+/// A request with every path and program resolved: the content of an order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResolvedRequest {
     pub task: TaskId,
     pub plan_digest: Digest,
     pub exec: Exec,
-    /// What the supervisor does by itself instead.
+    /// A file operation that the shim does itself, instead of running a program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builtin: Option<Builtin>,
     pub cwd: PathFact,
@@ -51,33 +51,33 @@ pub struct ResolvedRequest {
     pub on_output_limit: OnOutputLimit,
     /// Whether standard input is a pipe (in mode `pipes`; a terminal always takes input).
     pub stdin: bool,
-    /// Whether the shell is to tell where it ended.
+    /// Whether the shell reports the directory in which it ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tell_directory: bool,
     pub rows: u16,
     pub cols: u16,
-    /// `tasks/<shard>/<id>`, made by the shim.
+    /// `tasks/<shard>/<id>`, created by the shim.
     pub task_dir: String,
-    /// Where the shim binds its control socket.
+    /// The directory of the shim's control socket.
     pub run_dir: String,
     pub first_seq: u64,
     pub prologue_head: Digest,
-    /// What a daemon must say to be obeyed on the control socket.
+    /// The shim obeys only a daemon that sends this secret on the control socket.
     pub secret: Digest,
-    /// Keys the placeholders of redaction, so that the same secret looks the same in all that this house shows.
+    /// The key of the redaction placeholders: the same secret gets the same placeholder everywhere in this home.
     pub mask_key: Digest,
-    /// The user's rules for what is taken out of the output.
+    /// The user's redaction rules for the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redaction: Vec<RedactionRule>,
-    /// What confinement is built from.
+    /// The input of the sandbox.
     #[serde(rename = "walls")]
     pub sandbox: SandboxSpec,
-    /// Whom it runs as, in a house of several users; none is whoever the house itself is.
+    /// The user that it runs as, under the system service; none means the daemon's own user.
     #[serde(rename = "login", default, skip_serializing_if = "Option::is_none")]
     pub user: Option<TaskUser>,
 }
 
-/// The program and its arguments, with the identity that the facts gave it.
+/// The program and its arguments, with the identity that the facts found for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exec {
     pub program: PathFact,
@@ -85,13 +85,14 @@ pub struct Exec {
     pub argv_digest: Digest,
 }
 
-/// Something that needs no program: one file is read or changed.
+/// A file operation that needs no program: one file is read or changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Builtin {
-    /// As the asker named it, and where that leads.
+    /// The path as the request names it, and where it leads.
     pub named: String,
     pub resolved: String,
-    pub what: FileWork,
+    #[serde(rename = "what")]
+    pub work: FileWork,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,7 +103,7 @@ pub enum FileWork {
     Edit { old: String, new: String, all: bool },
 }
 
-/// Which variables a task was given: names, never values.
+/// The variables that a task gets: names, never values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exposure {
     pub class: EnvClass,
@@ -114,18 +115,20 @@ pub struct Exposure {
 #[error("the permit is for another task or another plan")]
 pub struct OrderError;
 
-/// All that a shim needs. It cannot be made without a permit for exactly this.
+/// Everything that a shim needs. It can only be created with a permit for exactly this request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     permit: Permit,
-    what: ResolvedRequest,
+    #[serde(rename = "what")]
+    request: ResolvedRequest,
 }
 
 impl Order {
-    pub fn under(permit: Permit, what: ResolvedRequest) -> Result<Self, OrderError> {
-        match permit.task == what.task && permit.plan_digest == what.plan_digest {
-            true => Ok(Self { permit, what }),
-            false => Err(OrderError),
+    pub fn new(permit: Permit, request: ResolvedRequest) -> Result<Self, OrderError> {
+        if permit.task == request.task && permit.plan_digest == request.plan_digest {
+            Ok(Self { permit, request })
+        } else {
+            Err(OrderError)
         }
     }
 
@@ -133,25 +136,25 @@ impl Order {
         &self.permit
     }
 
-    pub fn what(&self) -> &ResolvedRequest {
-        &self.what
+    pub fn request(&self) -> &ResolvedRequest {
+        &self.request
     }
 }
 
-/// How a journal ended: what the desk needs to settle its task.
+/// The end of a journal: what the desk needs to settle its task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JournalEnd {
     pub outcome: Outcome,
     pub head: Digest,
-    /// The number that the first decision of the epilogue gets.
+    /// The number of the first decision of the epilogue.
     pub next_seq: u64,
 }
 
-/// A whole stream, as `journal.closed` accounts for it.
+/// A whole stream, as `journal.closed` states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamTotal {
-    /// The bytes that were kept: those of the file.
+    /// The bytes in the file.
     pub bytes: u64,
     /// The bytes that the output limit dropped.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -1,4 +1,4 @@
-//! How a task ended. A command that fails is an outcome, not an error.
+//! How a task ended. A command that fails has an outcome; it is not an error of Countersign.
 
 use crate::{DenialReason, SignalName, Text};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub enum Outcome {
         core: bool,
     },
     TimedOut {
-        limit: TimedOut,
+        limit: TimeLimit,
     },
     Limited {
         limit: LimitReached,
@@ -42,12 +42,12 @@ pub enum Outcome {
     Denied {
         reason: DenialReason,
     },
-    /// Never started. `code` is what a shell would have said: 126, 127, else 125.
+    /// Never started. `code` is the exit code that a shell would use: 126, 127, or else 125.
     Failed {
         error: Text,
         code: i32,
     },
-    /// We do not know how it ended, and say so.
+    /// It is unknown how the task ended.
     Lost {
         why: Text,
     },
@@ -56,7 +56,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum TimedOut {
+pub enum TimeLimit {
     Wall,
     Idle,
 }
@@ -70,11 +70,11 @@ pub enum LimitReached {
     Disk,
     Memory,
     Processes,
-    /// Of its TMPDIR.
+    /// The limit of its TMPDIR.
     Temporary,
 }
 
-/// What the kernel said of a process's end.
+/// How the kernel reports the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -105,7 +105,7 @@ impl Outcome {
         }
     }
 
-    /// What `csn run` and `csn wait` exit with.
+    /// The exit code of `csn run` and `csn wait`.
     pub fn exit_code(&self) -> i32 {
         match self {
             Outcome::Exited { code } => *code,
@@ -119,7 +119,7 @@ impl Outcome {
     }
 }
 
-/// In words, for a list or a closing line.
+/// For people, in a list or at the end of a run.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -131,14 +131,18 @@ impl fmt::Display for Outcome {
                 }
                 f.write_str(if *core { ", core dumped" } else { "" })
             }
-            Outcome::TimedOut { limit: TimedOut::Wall } => f.write_str("timed out (wall clock)"),
-            Outcome::TimedOut { limit: TimedOut::Idle } => f.write_str("timed out (no output)"),
+            Outcome::TimedOut { limit: TimeLimit::Wall } => f.write_str("timed out (time limit)"),
+            Outcome::TimedOut { limit: TimeLimit::Idle } => f.write_str("timed out (no output)"),
             Outcome::Limited { limit: LimitReached::Output } => f.write_str("stopped: the output limit was reached"),
             Outcome::Limited { limit: LimitReached::Frames } => f.write_str("stopped: the frame limit was reached"),
             Outcome::Limited { limit: LimitReached::Disk } => f.write_str("stopped: the disk is full"),
             Outcome::Limited { limit: LimitReached::Memory } => f.write_str("stopped: the memory limit was reached"),
-            Outcome::Limited { limit: LimitReached::Processes } => f.write_str("stopped: too many processes at once"),
-            Outcome::Limited { limit: LimitReached::Temporary } => f.write_str("stopped: too much in its TMPDIR"),
+            Outcome::Limited { limit: LimitReached::Processes } => {
+                f.write_str("stopped: the limit of processes was reached")
+            }
+            Outcome::Limited { limit: LimitReached::Temporary } => {
+                f.write_str("stopped: the size limit of its TMPDIR was reached")
+            }
             Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
             Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),
             Outcome::Withdrawn { .. } => f.write_str("withdrawn before it ran"),

@@ -1,12 +1,12 @@
-//! Places by their letters: what lies in what, and where secrets, toolchains and countersign's own files are. The gate reads by
-//! these, and the supervisor builds its walls by them: one table for both.
+//! Paths compared as text: which path lies in which, and where credentials, toolchains and Countersign's own files are.
+//! The gate judges by these tables and the shim builds the sandbox from them.
 //!
-//! Where a home is asked for, several may be named, with colons between them as in PATH: the same one by a link and by its real
-//! name, that of whoever asks and that of whoever runs the house.
+//! A `home` argument may name several directories, separated by colons as in PATH: one home under a link and under its
+//! real name, that of the requesting user and that of the daemon's user.
 
 use crate::secret_names::{self, SecretNameKind};
 
-/// `.` and `..` and doubled slashes resolved, without looking.
+/// Resolves `.`, `..` and double slashes without access to the file system.
 #[must_use]
 pub fn clean(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
@@ -28,7 +28,7 @@ pub fn clean(path: &str) -> String {
     out
 }
 
-/// Whether a clean path is a directory or lies in it, component by component.
+/// Whether a clean path is this directory or lies in it, component by component.
 #[must_use]
 pub fn inside(path: &str, directory: &str) -> bool {
     let directory = directory.trim_end_matches('/');
@@ -48,10 +48,10 @@ pub fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Where the system has its programs, beside the usual directories.
+/// Where the system has its programs.
 pub const PROGRAM_PLACES: &[&str] =
     &["/usr", "/bin", "/sbin", "/opt", "/nix/store", "/snap", "/lib", "/run/current-system"];
-/// Where toolchains keep theirs in a home.
+/// Where toolchains in a home directory have their programs.
 #[rustfmt::skip]
 pub const TOOLCHAINS: &[&str] = &[
     ".cargo/bin", ".rustup", ".local/bin", ".local/share/mise", ".local/share/fnm", ".nvm", ".fnm", ".volta", ".asdf",
@@ -60,25 +60,25 @@ pub const TOOLCHAINS: &[&str] = &[
     ".krew/bin", ".pulumi/bin", ".nix-profile/bin", ".gem", ".elan/bin", ".foundry/bin", ".linuxbrew", "bin",
 ];
 
-/// Whether a program at this path is what its name says: the system put it there, or a toolchain did.
+/// Whether a program at this path is the one that its name says, because the system or a toolchain installed it.
 #[must_use]
-pub fn keeps_programs(path: &str, home: &str) -> bool {
+pub fn is_program_place(path: &str, home: &str) -> bool {
     let path = clean(path);
     PROGRAM_PLACES.iter().any(|place| inside(&path, place))
         || below_home(&path, home).is_some_and(|below| TOOLCHAINS.iter().any(|t| inside(below, t)))
 }
 
-fn each(homes: &str) -> impl Iterator<Item = &str> {
+fn each_home(homes: &str) -> impl Iterator<Item = &str> {
     homes.split(':').filter(|home| home.len() > 1)
 }
 
-/// The part of a path below a home directory, anyone's; the home itself is empty.
+/// The part of a path below a home directory of any user; empty for the home directory itself.
 #[must_use]
 pub fn below_home<'p>(path: &'p str, home: &str) -> Option<&'p str> {
     let rest = |dir: &str| {
         path.strip_prefix(dir).filter(|r| r.is_empty() || r.starts_with('/')).map(|r| r.trim_start_matches('/'))
     };
-    if let Some(rest) = each(home).find_map(rest) {
+    if let Some(rest) = each_home(home).find_map(rest) {
         return Some(rest);
     }
     if let Some(rest) = rest("/root") {
@@ -102,7 +102,7 @@ pub const CREDENTIAL_DIRECTORIES: &[&str] = &[
     ".vagrant.d", ".chef", ".config/heroku", ".step", ".electrum", ".bitcoin", ".ethereum", ".claude", ".codex",
     "Library/Keychains", ".pki",
 ];
-/// Files of a home that do.
+/// Files of a home that hold keys, tokens and histories.
 #[rustfmt::skip]
 const CREDENTIAL_FILES: &[&str] = &[
     ".netrc", "_netrc", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials",
@@ -113,7 +113,7 @@ const CREDENTIAL_FILES: &[&str] = &[
     ".viminfo", ".rediscli_history", ".irb_history", ".fish_history", ".local/share/fish/fish_history", ".Xauthority",
     ".cache/huggingface/token", ".cache/huggingface/stored_tokens", ".huggingface/token", ".ICEauthority", ".smbcredentials", ".msmtprc", ".fetchmailrc", ".claude.json", ".databrickscfg", ".dockercfg",
 ];
-/// Places of the system that do; everything below them too.
+/// Places of the system that hold keys and tokens, with everything below them.
 #[rustfmt::skip]
 const CREDENTIAL_PLACES: &[&str] = &[
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
@@ -122,8 +122,8 @@ const CREDENTIAL_PLACES: &[&str] = &[
     "/etc/rancher", "/etc/docker", "/run/secrets", "/var/run/secrets", "/var/lib/docker", "/var/lib/kubelet",
     "/proc/kcore", "/dev/mem", "/dev/kmem", "/var/spool/cron", "/var/lib/secrets", "/etc/cloud", "/etc/machine-id",
 ];
-/// Directories that hold secrets wherever they are.
-const ANYWHERE: &[&str] = &[
+/// Directories that hold credentials wherever they are.
+const CREDENTIAL_DIRECTORIES_ANYWHERE: &[&str] = &[
     ".ssh",
     ".aws",
     ".gnupg",
@@ -136,13 +136,13 @@ const ANYWHERE: &[&str] = &[
     ".vault-token",
 ];
 
-/// Whether reading this file would show a secret: by the place where it is, or by its name.
+/// Whether reading this file would reveal a secret, judged by its place or its name.
 #[must_use]
 pub fn is_credential(path: &str, home: &str) -> bool {
-    is_credential_place(path, home) || secret_names::named_path(path).is_some()
+    is_credential_place(path, home) || secret_names::path_kind(path).is_some()
 }
 
-/// Whether a path is, or lies in, a directory where keys and tokens are kept: even its names are not told unasked.
+/// Whether a path is, or lies in, a directory of keys and tokens. Listing its names needs an approval too.
 #[must_use]
 pub fn in_credential_directory(path: &str, home: &str) -> bool {
     let within = |place: &&str| {
@@ -152,11 +152,11 @@ pub fn in_credential_directory(path: &str, home: &str) -> bool {
     };
     CREDENTIAL_PLACES.iter().any(|p| inside(path, p))
         || below_home(path, home).is_some_and(|below| CREDENTIAL_DIRECTORIES.iter().any(|d| inside(below, d)))
-        // Almost no path has a hidden part, and only those need a closer look.
-        || path.contains("/.") && ANYWHERE.iter().any(within)
+        // Hardly any path has a hidden component, so this cheap test avoids the search.
+        || path.contains("/.") && CREDENTIAL_DIRECTORIES_ANYWHERE.iter().any(within)
 }
 
-/// Whether a path lies where keys, tokens and histories are kept.
+/// Whether a path lies where keys, tokens and histories are stored.
 #[must_use]
 pub fn is_credential_place(path: &str, home: &str) -> bool {
     if CREDENTIAL_PLACES.iter().any(|p| inside(path, p)) {
@@ -169,23 +169,23 @@ pub fn is_credential_place(path: &str, home: &str) -> bool {
         return !path.ends_with(".pub");
     }
     let ends = |place: &&str| path.strip_suffix(*place).is_some_and(|before| before.ends_with('/'));
-    let held = in_credential_directory(path, home)
+    let in_place = in_credential_directory(path, home)
         || below_home(path, home).is_some_and(|below| CREDENTIAL_FILES.contains(&below))
         || path.contains("/.") && CREDENTIAL_FILES.iter().any(ends);
-    held && !path.ends_with(".pub") && !path.ends_with("/known_hosts")
+    in_place && !path.ends_with(".pub") && !path.ends_with("/known_hosts")
 }
 
-/// Whether a directory of this path holds nothing but secrets. A directory that is called `token` or `credentials` most
-/// often holds source code, and one that is called `secrets` is looked into.
+/// Whether a directory at this path holds nothing but credentials. A directory named `token` or `credentials` usually
+/// holds source code, and the entries of one named `secrets` are judged one by one.
 #[must_use]
 pub fn is_credential_directory(path: &str, home: &str) -> bool {
-    is_credential_place(path, home) || secret_names::named(base(path)) == Some(SecretNameKind::File)
+    is_credential_place(path, home) || secret_names::name_kind(base(path)) == Some(SecretNameKind::File)
 }
 
-/// Whether a task that only reads is kept from this entry of a directory: what the gate asks about, but for files that
-/// git has to read itself.
+/// Whether the sandbox hides this directory entry from a task that only reads: everything that the gate would ask
+/// about, except files that git itself must read.
 #[must_use]
-pub fn is_kept_out(path: &str, home: &str, directory: bool) -> bool {
+pub fn is_hidden_from_readers(path: &str, home: &str, directory: bool) -> bool {
     if directory {
         is_credential_directory(path, home)
     } else {
@@ -193,19 +193,20 @@ pub fn is_kept_out(path: &str, home: &str, directory: bool) -> bool {
     }
 }
 
-/// Whether a file of this name holds a secret, wherever it is: also as a copy, and in capitals.
+/// Whether a file of this name holds a secret, wherever it is; copies and capitals count too.
 #[must_use]
 pub fn is_credential_name(name: &str) -> bool {
-    secret_names::named(name).is_some()
+    secret_names::name_kind(name).is_some()
 }
 
-/// Whether a directory cannot be given whole: something below it holds secrets, is countersign's own, or is a home.
+/// Whether the sandbox cannot open a directory as a whole: something below it holds credentials or belongs to
+/// Countersign, or it contains a home directory.
 #[must_use]
 pub fn is_delicate(directory: &str, home: &str, protected: &[String]) -> bool {
     covers_credentials(directory, home)
         || secret_names::in_secret_directory(directory)
         || CREDENTIAL_PLACES.iter().any(|p| inside(p, directory))
-        || each(home).any(|home| inside(home, directory))
+        || each_home(home).any(|home| inside(home, directory))
         || holds_protected(directory, home, protected)
 }
 
@@ -222,28 +223,28 @@ pub fn covers_credentials(directory: &str, home: &str) -> bool {
     }
 }
 
-/// The parts of our own that nobody but a person changes, below any home.
+/// Countersign's own directories below any home. Only a person changes them.
 pub const OWN: &[&str] = &[".config/countersign", ".local/state/countersign"];
 
-/// Whether a path is, or lies in, what belongs to countersign itself.
+/// Whether a path belongs to Countersign itself.
 #[must_use]
 pub fn is_protected(path: &str, home: &str, places: &[String]) -> bool {
     places.iter().any(|p| inside(path, p))
         || below_home(path, home).is_some_and(|below| OWN.iter().any(|o| inside(below, o)))
-        || home == "/" && own(home).any(|p| inside(path, &p))
+        || home == "/" && own_places(home).any(|p| inside(path, &p))
         || path.starts_with("/run/user/") && path.split('/').nth(4) == Some("countersign")
 }
 
-pub fn own(home: &str) -> impl Iterator<Item = String> + '_ {
+pub fn own_places(home: &str) -> impl Iterator<Item = String> + '_ {
     home.split(':').flat_map(|home| OWN.iter().map(move |o| format!("{}/{o}", home.trim_end_matches('/'))))
 }
 
-/// Whether something protected lies below a directory.
+/// Whether something of Countersign lies below a directory.
 #[must_use]
 pub fn holds_protected(directory: &str, home: &str, places: &[String]) -> bool {
     places.iter().any(|p| inside(p, directory))
         || below_home(directory, home).is_some_and(|b| b.is_empty() || OWN.iter().any(|o| inside(o, b)))
-        || each(home).any(|home| inside(home, directory))
+        || each_home(home).any(|home| inside(home, directory))
 }
 
 #[cfg(test)]
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cleaning_resolves_by_letters() {
+    fn clean_resolves_dots_and_double_slashes() {
         for (path, expect) in
             [("/a//b/./c/../d", "/a/b/d"), ("/", "/"), ("//", "/"), ("/..", "/"), ("/a/..", "/"), ("/a/b/", "/a/b")]
         {
@@ -267,39 +268,39 @@ mod tests {
         assert!(is_delicate("/data/real", homes, &[]) && is_delicate("/data/real/me", homes, &[]));
         assert!(!is_delicate("/data/other", homes, &[]) && below_home("/x", "/").is_none());
         assert!(is_protected("/data/real/me/.config/countersign/x", homes, &[]));
-        assert_eq!(own(homes).count(), 4);
+        assert_eq!(own_places(homes).count(), 4);
     }
 
     #[test]
-    fn the_sandbox_leaves_out_what_the_gate_asks_about_and_git_still_works() {
+    fn the_sandbox_hides_credentials_and_git_still_works() {
         for path in ["/p/.env", "/p/token.txt", "/p/id_rsa_old", "/p/secrets/app.yaml", "/p/secrets/prod", "/p/token"] {
-            assert!(is_kept_out(path, "/h", false) && is_credential(path, "/h"), "{path}");
+            assert!(is_hidden_from_readers(path, "/h", false) && is_credential(path, "/h"), "{path}");
         }
-        // git reads its configuration wherever its repository lies.
+        // git reads its configuration wherever the repository is.
         for path in
             ["/p/.git/config", "/w/secrets/repo/.git/config", "/w/secrets/repo/.git/index", "/p/secrets/main.go"]
         {
-            assert!(!is_kept_out(path, "/h", false), "{path}");
+            assert!(!is_hidden_from_readers(path, "/h", false), "{path}");
         }
         assert!(is_credential("/p/.git/config", "/h"));
         for directory in ["/p/token", "/p/credentials", "/p/secrets", "/p/secrets/prod", "/p/.git", "/p/auth"] {
-            assert!(!is_kept_out(directory, "/h", true), "{directory}");
+            assert!(!is_hidden_from_readers(directory, "/h", true), "{directory}");
         }
-        assert!(is_kept_out("/p/.ssh", "/h", true) && is_kept_out("/p/.env", "/h", true));
-        // It is gone into, and given without its secrets.
+        assert!(is_hidden_from_readers("/p/.ssh", "/h", true) && is_hidden_from_readers("/p/.env", "/h", true));
+        // The sandbox opens it entry by entry, without its credentials.
         assert!(is_delicate("/p/secrets", "/h", &[]) && is_delicate("/p/secrets/prod", "/h", &[]));
         assert!(!is_delicate("/w/secrets/repo/.git", "/h", &[]) && !is_delicate("/p/src", "/h", &[]));
     }
 
     #[test]
-    fn containment_goes_by_component() {
+    fn containment_compares_whole_components() {
         assert!(inside("/work/proj/a", "/work/proj") && inside("/work/proj", "/work/proj/"));
         assert!(!inside("/work/proj2", "/work/proj") && !inside("/work", "/work/proj"));
         assert!(inside("/anything", "/"));
     }
 
     #[test]
-    fn secrets_are_known_by_where_and_how_they_are_called() {
+    fn credentials_are_recognised_by_place_and_by_name() {
         for path in [
             "/home/dev/.ssh/id_ed25519",
             "/root/.aws/credentials",

@@ -1,80 +1,81 @@
-//! The plan: the one normal form of a request, and the facts that the world adds to it.
+//! The plan: the one normal form of a request, and the facts about paths and programs that judging it needs.
 
 use crate::{Confinement, Digest, HomeKey, Request};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, ops::Range};
 
-/// What would run. Raw, like the request: its digest and its clean display text are what gets recorded.
+/// What would run. Raw, like the request: records hold only its digest and its clean display text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
     pub occurrences: Vec<Occurrence>,
-    /// A function that multiplies itself without end.
+    /// It defines a function that forks itself without end.
     pub multiplies: bool,
 }
 
 /// One simple command somewhere in a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Occurrence {
-    /// Program and subcommand: what a grant is for.
+    /// Program and subcommand: the name that a grant covers.
     pub verb: String,
     /// The program and its arguments.
     pub words: Vec<Word>,
-    /// Where it stands in the text of the request.
+    /// Its position in the text of the request.
     pub span: Range<usize>,
     pub directory: Directory,
     pub redirects: Vec<Redirect>,
-    /// The assignments that it sees and that may change what it does.
+    /// The assignments in effect that may change what it does.
     pub assignments: Vec<Assignment>,
     pub input: InputSource,
-    /// Runs with another user's rights.
+    /// It runs with the rights of another user.
     pub privileged: bool,
-    /// Text that stays as it is: nothing in it has been told apart.
+    /// Text that was not analysed any further.
     pub unread: bool,
-    /// Why this could not be read, when it could not.
+    /// Why it cannot be analysed, if it cannot.
     pub opaque: Option<Opaque>,
-    /// Read from text that the shell itself never shows us: its risks and denies count, it asks nothing of its own.
+    /// Found in text that the shell never executes directly. Its risks and denies count, but it needs no approval of
+    /// its own.
     pub shadow: bool,
-    /// Runs on another machine.
+    /// It runs on another machine.
     pub remote: bool,
-    /// Another program starts it: a builtin's name means a program then.
+    /// Another program starts it, so the name of a builtin means a program.
     pub wrapped: bool,
-    /// Something that ends it by a signal stands before it.
+    /// A command before it ends it with a signal, such as `timeout`.
     pub timed: bool,
     /// Every path that it names.
     pub scopes: Vec<PathScope>,
-    /// A word in the place of a path or an option is unknown.
+    /// A word in the position of a path or an option is unknown.
     pub loose: bool,
-    /// Every word is literal and holds no substitution.
+    /// Every word is literal and contains no substitution.
     pub literal: bool,
     pub reading: ReadOnlyProof,
     pub risks: Vec<(Risk, &'static str)>,
-    /// The risks that its verb has by itself, with no flags and no operands.
+    /// The risks of the verb itself, without options and operands.
     pub base_risks: Vec<Risk>,
-    /// The program that hard denies are about, without its directory.
+    /// The program for the hard denies, without its directory.
     pub program: String,
 }
 
-/// Whether an occurrence is known to do nothing but read.
+/// Whether a command is known to only read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum ReadOnlyProof {
-    /// Says something, or changes the shell itself: no file is touched.
+    /// It only prints something or changes the shell itself; it touches no file.
     SideEffect,
-    /// A reviewed phrase, by its name.
+    /// A known read-only command, by the name of its phrase.
     Phrase(&'static str),
-    /// Not known; with the reason.
+    /// Unknown.
     #[default]
     Unknown,
-    /// Close to a phrase, but for this.
+    /// Close to a known read-only command; the text names the difference.
     Not(String),
 }
 
-/// What is known of a word.
+/// The known value of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WordValue {
     One(String),
     /// One of these.
     Any(Vec<String>),
-    /// File names that match one of these globs; what is literal in them is escaped.
+    /// File names that match one of these globs. Literal characters in them are escaped.
     Pattern(Vec<String>),
     Unknown,
 }
@@ -82,19 +83,19 @@ pub enum WordValue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
     pub value: WordValue,
-    /// Quoted at least in part.
+    /// At least partly quoted.
     pub quoted: bool,
-    /// May become no word, or several.
+    /// May expand to no word or to several.
     pub many: bool,
-    /// Holds a substitution.
+    /// Contains a substitution.
     pub substituted: bool,
-    /// Where an unknown word probably leads: raises risks, never lowers one.
+    /// Where an unknown word probably leads. It may raise risks, but never lowers one.
     pub hint: Option<String>,
 }
 
 impl Word {
-    /// Whether it is a word of a list of file names that a command prints. Split at blanks, a name may become two words,
-    /// so it is a path for what is confined to reading, and unknown to everything else.
+    /// Whether it stands for file names that another command prints. The shell splits them at blanks, so one name may
+    /// become two words: a read-only command may use them as paths; for anything else they are unknown.
     #[must_use]
     pub fn is_listed(&self) -> bool {
         self.substituted && matches!(self.value, WordValue::Pattern(_))
@@ -110,7 +111,7 @@ impl Word {
         Self { value: WordValue::Unknown, quoted: false, many: true, substituted: false, hint: None }
     }
 
-    /// The text, when there is only one.
+    /// The text, if there is exactly one.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &self.value {
@@ -119,7 +120,7 @@ impl Word {
         }
     }
 
-    /// Every text that it can be, when they are known.
+    /// Every text that it can be, if all of them are known.
     #[must_use]
     pub fn texts(&self) -> Option<&[String]> {
         match &self.value {
@@ -130,10 +131,10 @@ impl Word {
     }
 }
 
-/// Where an occurrence runs.
+/// The directory that a command runs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Directory {
-    /// In one of these, depending on what happened before.
+    /// One of these, depending on the commands before it.
     Known(Vec<String>),
     Unknown,
 }
@@ -144,16 +145,16 @@ impl Default for Directory {
     }
 }
 
-/// Where standard input comes from.
+/// The source of standard input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum InputSource {
     #[default]
     Inherited,
     Pipe,
     File,
-    /// A here-document, a here-string, or what `echo` was given: the text, when it is literal.
+    /// A here-document, a here-string, or the output of `echo`: the text, if it is literal.
     Text(Option<String>),
-    /// Names of files, as `find` and its kind print them: the globs that they match.
+    /// File names, as `find` and similar commands print them: the globs that they match.
     Files(Vec<String>),
 }
 
@@ -161,7 +162,7 @@ pub enum InputSource {
 pub struct Redirect {
     pub target: Word,
     pub write: bool,
-    /// Adds to what is there.
+    /// Appends to the file.
     pub append: bool,
 }
 
@@ -171,23 +172,23 @@ pub struct Assignment {
     pub value: WordValue,
 }
 
-/// A path that an occurrence names.
+/// A path that a command names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathScope {
-    /// Absolute, `.` and `..` resolved by their letters.
+    /// Absolute, with `.` and `..` resolved as text.
     pub path: String,
-    /// As it was written, made absolute: what the kernel will walk.
+    /// As written, but absolute: the path that the kernel resolves.
     pub walked: String,
     pub write: bool,
     pub kind: PathKind,
-    /// A glob; `path` is the directory that covers it and `walked` the glob.
+    /// It is a glob: `path` is the directory that contains all matches, `walked` is the glob.
     pub pattern: bool,
-    /// Everything below it is meant.
+    /// The command works on everything below it.
     pub recursive: bool,
 }
 
 impl PathScope {
-    /// Whether what is below goes with it.
+    /// Whether everything below the path is affected too.
     #[must_use]
     pub fn recursive_or_moved(&self, program: &str) -> bool {
         self.recursive || program == "mv"
@@ -198,13 +199,13 @@ impl PathScope {
 pub enum PathKind {
     File,
     Directory,
-    /// Either; the facts tell, and where there are none, it is taken as it stands.
+    /// A file or a directory; the facts decide. Without facts the path is used as it is.
     Any,
-    /// A word of a program that we do not know: a path if there is something there.
+    /// An argument of an unknown program: a path if something exists there.
     Perhaps,
-    /// An entry of its parent directory: what is removed or made.
+    /// An entry of its parent directory, which the command creates or removes.
     Entry,
-    /// Its name, size or age is told, and nothing of what is in it.
+    /// The command shows its name, size or age, but not its content.
     Name,
 }
 
@@ -230,31 +231,31 @@ pub enum Opaque {
 }
 
 impl Opaque {
-    /// The reason, for a person.
+    /// The reason for people.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Unparseable => "bash and this reader may not agree on what this text means",
-            Self::TooLarge => "longer than 64 KiB, or more commands than anyone would read",
-            Self::TooDeep => "nested too deep to be read",
-            Self::Invisible => "holds invisible or reordering characters",
-            Self::DynamicProgram => "the program is known only when it runs",
-            Self::Eval => "eval runs text as a command",
-            Self::Source => "runs a file in this shell",
-            Self::ShellMutation => "changes what later words of this shell mean",
-            Self::Function => "calls a function that this text defines",
+            Self::Unparseable => "bash may understand this text in another way than Countersign",
+            Self::TooLarge => "longer than 64 KiB, or too many commands",
+            Self::TooDeep => "nested too deeply",
+            Self::Invisible => "contains invisible or reordering characters",
+            Self::DynamicProgram => "the name of the program is known only when it runs",
+            Self::Eval => "`eval` runs text as a command",
+            Self::Source => "runs a file in the same shell",
+            Self::ShellMutation => "changes the meaning of later commands in this shell",
+            Self::Function => "calls a function that the same text defines",
             Self::Coprocess => "starts a coprocess",
-            Self::Code => "code for an interpreter",
-            Self::Input => "runs what it is given as input",
-            Self::PromptExpansion => "expands a value as a prompt or by another name, which can run commands",
-            Self::Arithmetic => "arithmetic over names, which can run commands",
-            Self::EvaluatesArguments => "a builtin that evaluates its arguments",
-            Self::Wrapper => "runs another command that cannot be told from its words",
+            Self::Code => "runs code in an interpreter",
+            Self::Input => "runs its input as commands",
+            Self::PromptExpansion => "expands a value as a prompt or indirectly, which can run commands",
+            Self::Arithmetic => "evaluates arithmetic with variables, which can run commands",
+            Self::EvaluatesArguments => "calls a builtin that evaluates its arguments",
+            Self::Wrapper => "runs another command that its arguments do not show",
         }
     }
 }
 
-/// One named reason for care.
+/// One named reason for caution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -290,7 +291,7 @@ impl Risk {
         Self::OfSelf,
     ];
 
-    /// Only a person answers for these, never an agent's own client.
+    /// Only a person may accept these risks; an approval through the agent's own client does not count.
     #[must_use]
     pub fn is_grave(self) -> bool {
         match self {
@@ -300,13 +301,13 @@ impl Risk {
             | Self::FilesystemWide
             | Self::Privileged
             | Self::OfSelf => true,
-            // What cannot be read could be any of them.
+            // Text that cannot be analysed could do any of them.
             Self::Opaque => true,
             Self::Write | Self::Network | Self::WorkspaceCode | Self::Interactive | Self::Background => false,
         }
     }
 
-    /// The one spelling: in config, JSON and tables.
+    /// The spelling in config, JSON and tables.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -326,12 +327,12 @@ impl Risk {
     }
 
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|r| r.as_str() == name)
     }
 }
 
-/// A risk with the occurrence that caused it and the reason in one line.
+/// A risk with the command that causes it and the reason in one line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RiskNote {
     pub risk: Risk,
@@ -339,25 +340,26 @@ pub struct RiskNote {
     pub reason: &'static str,
 }
 
-/// What the world says about the paths and programs of a plan. Taken at the ask, again at launch; both must agree.
+/// The state of the paths and programs that a plan names. The daemon collects it for the decision and again before the
+/// launch; both must agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     pub cwd: PathFact,
-    /// The program that will be executed; none when there is no such file.
+    /// The program that will be executed; none if there is no such file.
     pub program: Option<PathFact>,
     /// The paths that the plan names, as it names them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub paths: BTreeMap<String, PathTarget>,
-    /// Where each bare program name leads on the PATH that will be used.
+    /// The path of each bare program name, found on the PATH of the task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
-    /// What each glob matches, resolved; none when that is too much to list.
+    /// The resolved matches of each glob; none if there are too many to list.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub patterns: BTreeMap<String, Option<Vec<String>>>,
-    /// The content of each script that the plan runs.
+    /// The digest of each script that the plan runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scripts: BTreeMap<String, Digest>,
-    /// The top of the repository that each directory lies in.
+    /// The top directory of the repository that contains each directory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub repositories: BTreeMap<String, String>,
     /// The program of each process that the plan signals.
@@ -366,17 +368,17 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether what was asked about is what is there now. What a glob matches may grow and shrink: it was approved as
-    /// a glob, and denies look at its matches again.
+    /// Whether the decision still applies to what exists now. The matches of a glob may change: the approval was for
+    /// the glob, and hard denies check its matches again.
     #[must_use]
-    pub fn same(&self, other: &Self) -> bool {
+    pub fn still_matches(&self, other: &Self) -> bool {
         (&self.cwd, &self.program) == (&other.cwd, &other.program)
             && self.paths.len() == other.paths.len()
-            && self.paths.iter().all(|(path, found)| other.paths.get(path).is_some_and(|now| found.same(now)))
+            && self.paths.iter().all(|(path, found)| other.paths.get(path).is_some_and(|now| found.is_same_place(now)))
             && (&self.programs, &self.scripts) == (&other.programs, &other.scripts)
     }
 
-    /// What is known without looking: nothing but where the request runs.
+    /// Facts for a plan that needs none: only the working directory.
     #[must_use]
     pub fn none(cwd: &str) -> Self {
         let cwd = PathFact { path: cwd.to_owned(), resolved: cwd.to_owned(), dev: 0, inode: 0 };
@@ -393,7 +395,7 @@ impl Facts {
     }
 }
 
-/// What judging a plan asks about the world.
+/// The facts that judging a plan needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FactQuery {
     pub paths: Vec<String>,
@@ -403,7 +405,7 @@ pub struct FactQuery {
     pub processes: Vec<u32>,
 }
 
-/// A path, where it leads through links, and which file that is.
+/// A path, its target after resolving links, and the identity of that file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathFact {
     pub path: String,
@@ -412,23 +414,23 @@ pub struct PathFact {
     pub inode: u64,
 }
 
-/// What is at a path.
+/// What exists at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathTarget {
-    /// Through every link; of what does not exist, as far as it does.
+    /// The path with every link resolved; for a missing file, as far as the path exists.
     pub resolved: String,
     pub kind: PathTargetKind,
     pub dev: u64,
     pub inode: u64,
-    /// The root of a mounted file system.
+    /// It is the root of a mounted file system.
     #[serde(default)]
     pub mount: bool,
 }
 
 impl PathTarget {
-    /// Whether a path still leads to the same place. A file may have been written, made or removed there meanwhile;
-    /// a directory must be the one that it was.
-    fn same(&self, now: &Self) -> bool {
+    /// Whether a path still leads to the same place. A file may have been written, created or removed in the meantime;
+    /// a directory must be the same one.
+    fn is_same_place(&self, now: &Self) -> bool {
         let directory = |f: &Self| f.kind == PathTargetKind::Directory;
         self.resolved == now.resolved
             && directory(self) == directory(now)
@@ -445,15 +447,15 @@ pub enum PathTargetKind {
     Absent,
 }
 
-/// A lasting answer in the operator's configuration.
+/// A rule of the operator in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     pub name: String,
-    /// What it says; an addition to the hard denies says nothing else.
+    /// Its answer. In the list of additional denies, every rule denies.
     #[serde(default)]
     pub answer: crate::VerdictKind,
-    /// The verbs it is for, and all that start with their words.
+    /// The verbs that it applies to, and all verbs that begin with the same words.
     #[serde(default, deserialize_with = "one_or_many")]
     pub verb: Vec<String>,
     /// Globs; one of the words must match one of them.
@@ -461,16 +463,16 @@ pub struct Rule {
     pub with: Vec<String>,
     #[serde(default)]
     pub directory: Option<String>,
-    /// To deny or ask: one of these is enough. To allow: the ones that are accepted.
+    /// To deny or ask, one of these risks is enough. To allow, these are the accepted risks.
     #[serde(default)]
     pub risks: Option<Vec<Risk>>,
-    /// Told to whoever is refused.
+    /// Shown when the rule denies a request.
     #[serde(default)]
     pub reason: Option<String>,
-    /// What it lets run is held to this at least.
+    /// Commands that it allows get at least this confinement.
     #[serde(default)]
     pub confinement: Confinement,
-    /// Commands that it must match, and commands that it must not.
+    /// Example commands that the rule must match, and commands that it must not match.
     #[serde(default, rename = "match", deserialize_with = "one_or_many")]
     pub matches: Vec<String>,
     #[serde(default, deserialize_with = "one_or_many")]
@@ -491,7 +493,7 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 }
 
 impl Plan {
-    /// Identifies this exact request: what runs, where, with which environment, and how it may end.
+    /// Identifies this exact request: the command, its directory and environment, and how it may end.
     pub fn digest(key: &HomeKey, request: &Request, cwd: &str) -> Digest {
         let args = &request.args;
         let mut parts: Vec<&[u8]> = vec![cwd.as_bytes(), if args.argv.is_some() { b"argv" } else { b"text" }];

@@ -1,11 +1,12 @@
-//! What a process is to those below it: a shell that only starts something, a person's own place, or a program.
+//! What a process is for the processes below it: a wrapper that only starts something, a person's terminal, or a
+//! program.
 
-/// What stands above a program that an agent has started.
+/// The kind of a process above a program that an agent started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessKind {
-    /// A shell with something to do, or a program that only starts another: what matters is above it.
+    /// A shell that runs a command, or a program that only starts another: the process above it decides.
     Passes,
-    /// Where a person types, or what holds such places. Never an agent.
+    /// A place where a person types, or a program that contains such places. Never an agent.
     Person,
     Program,
 }
@@ -15,7 +16,7 @@ const SHELLS: &[&str] = &[
     "mksh", "rc", "es", "yash", "oksh",
 ];
 const WRAPPERS: &[&str] = &["timeout", "env", "nice", "nohup", "setsid", "stdbuf", "ionice", "chrt", "time"];
-/// By the name that the kernel has of them: what others of a person's places are below too.
+/// Programs that contain places where people type, by their kernel names.
 const PLACES: &[&str] = &[
     "tmux: server",
     "tmux",
@@ -42,7 +43,7 @@ const PLACES: &[&str] = &[
     "ghostty",
     "code",
     "cron",
-    // What only looks after orphans is nobody.
+    // Init programs that only reap orphans.
     "tini",
     "dumb-init",
     "docker-init",
@@ -56,11 +57,11 @@ const PLACES: &[&str] = &[
     "conmon",
     "crond",
 ];
-/// Options of shells that take a word of their own.
+/// Shell options that take an argument.
 const WITH_A_WORD: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file", "-C", "--init-command"];
 
 impl ProcessKind {
-    /// By its name in the kernel, its words, and whether it reads from a terminal.
+    /// Classifies a process by its kernel name, its arguments, and whether it reads from a terminal.
     #[must_use]
     pub fn classify(comm: &str, words: &[String], at_a_terminal: bool) -> Self {
         if PLACES.contains(&comm) {
@@ -78,7 +79,7 @@ impl ProcessKind {
         }
     }
 
-    /// A shell with a command or a script.
+    /// Whether the shell was started with a command or a script.
     fn has_something_to_do(words: &[String]) -> bool {
         let mut rest = words.iter().skip(1);
         while let Some(word) = rest.next() {
@@ -91,7 +92,7 @@ impl ProcessKind {
             if !option || clustered && word.contains('c') {
                 return true;
             }
-            // `-euo pipefail`: the last letter takes the next word.
+            // In `-euo pipefail` the last letter takes the next word.
             if clustered && word.ends_with(['o', 'O']) {
                 rest.next();
             }
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_that_was_started_for_something_is_told_from_a_persons() {
+    fn a_shell_that_runs_a_command_is_not_a_persons_terminal() {
         use ProcessKind::{Passes, Person, Program};
         for (line, at_a_terminal, is) in [
             ("/bin/sh -c csn", true, Passes),

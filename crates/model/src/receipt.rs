@@ -1,8 +1,8 @@
-//! The receipt: the closing account of a task, as an in-toto statement. A pure function of its decisions, its journal and
-//! the digests of what is kept.
+//! The receipt: the final account of a task, as an in-toto statement. It is a pure function of the task's decisions,
+//! its journal and the digests of its files.
 //!
-//! Every text in it comes out of a record, so it is clean; every number that could be large is written as text, so that no
-//! reader rounds it. Signing is not done here.
+//! Every text comes from a record, so it is clean. Numbers that could be large are written as text, so that no reader
+//! rounds them. Signing happens elsewhere.
 
 use crate::{
     ApprovalId, Audience, Confinement, CredentialKind, DecidedBy, Decision, DenialReason, Digest, EnforcedSandbox,
@@ -16,8 +16,8 @@ use std::{collections::BTreeMap, fmt};
 pub const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 pub const PREDICATE: &str = "https://countersign.dev/command-receipt/v1";
 
-/// So many places of one redaction rule are named; the count is whole.
-const PLACES: usize = 8;
+/// How many offsets of one redaction rule are listed; the count includes all of them.
+const MAX_LISTED_OFFSETS: usize = 8;
 
 /// A number that is written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -54,7 +54,7 @@ pub struct Statement {
     pub predicate: Receipt,
 }
 
-/// Bytes that the receipt speaks for: `sha256sum` completes the check.
+/// Bytes that the receipt covers: `sha256sum` can check them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiptSubject {
@@ -69,7 +69,7 @@ pub struct Sha256 {
 }
 
 impl ReceiptSubject {
-    /// The decisions of a task, one line each, as far as they were taken when it was sealed.
+    /// The decisions of a task up to its sealing, one line each.
     pub const DECISIONS: &'static str = "decisions.jsonl";
     pub const JOURNAL: &'static str = "journal";
 
@@ -83,15 +83,15 @@ impl ReceiptSubject {
 pub struct Receipt {
     pub receipt_id: ReceiptId,
     pub task_id: TaskId,
-    /// The home whose receipts these are; receipts of earlier versions name none.
+    /// The home that issued the receipt; receipts of earlier versions name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home_id: Option<HomeId>,
-    /// Its place among the receipts of the house, from 1 and without a gap.
+    /// Its number in the receipt chain of the home, from 1 and without gaps.
     pub seq: DecimalCount,
-    /// SHA-256 of the statement before it; none for the first.
+    /// SHA-256 of the previous receipt's statement; none for the first.
     pub prev: Option<Digest>,
     pub ledger_head: LedgerHead,
-    /// Settled or sealed by a daemon that came after one that had ended without a word.
+    /// Settled or sealed after the daemon had ended unexpectedly.
     pub recovered: bool,
     pub sealed_at: Timestamp,
     pub lifecycle: Vec<ReceiptStage>,
@@ -106,7 +106,7 @@ pub struct Receipt {
     pub journal: Option<SealedJournal>,
 }
 
-/// How far the ledger went, and what all of it amounts to, when this was sealed.
+/// The ledger head when the receipt was sealed: the last decision, and the hash of the chain up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerHead {
@@ -114,7 +114,7 @@ pub struct LedgerHead {
     pub sha256: Digest,
 }
 
-/// What a task has been through.
+/// The stages of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -131,11 +131,11 @@ pub enum ReceiptStage {
     ReceiptSealed,
 }
 
-/// What was asked for, by whom.
+/// The request and who made it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiptRequest {
-    /// HMAC-SHA-256 under a key of the house, like the next.
+    /// HMAC-SHA-256 with a key of the home, like `argv_digest`.
     pub plan_digest: Digest,
     pub argv_digest: Option<Digest>,
     pub display: Text,
@@ -152,8 +152,8 @@ pub struct ReceiptRequest {
     pub asked_at: Timestamp,
     pub title: Option<Text>,
     pub rationale: Option<Text>,
-    /// What the asker says of itself.
-    pub caller: Caller,
+    /// Labels that the caller chose.
+    pub caller: CallerLabels,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -172,15 +172,15 @@ pub struct RecordedRequester {
     pub credential: CredentialKind,
 }
 
-/// Nobody has checked any of this.
+/// Labels from the caller. Nobody has checked them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Caller {
+pub struct CallerLabels {
     pub trusted: bool,
     pub labels: BTreeMap<String, Text>,
 }
 
-/// How the question "may this run?" was answered, as the ledger has it.
+/// The decision about the request, as the ledger holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiptDecision {
@@ -188,12 +188,12 @@ pub struct ReceiptDecision {
     pub by: Option<DecidedBy>,
     pub at: Option<Timestamp>,
     pub scope: Option<Scope>,
-    /// The question, if a person was asked.
+    /// The approval, if a person was asked.
     pub approval: Option<ApprovalId>,
     pub saved: Vec<SavedGrant>,
     pub reason: Option<DenialReason>,
     pub words: Option<Text>,
-    /// SHA-256 over the tables, rules and settings that it was judged by.
+    /// SHA-256 of the tables, rules and settings that judged the request.
     pub policy: Option<Digest>,
 }
 
@@ -203,17 +203,17 @@ pub struct ReceiptDecision {
 pub enum AnswerKind {
     Granted,
     Denied,
-    /// Nobody answered before it was withdrawn.
+    /// The task was withdrawn before anyone answered.
     Unanswered,
 }
 
-/// What the kernel really enforced.
+/// What the kernel actually enforced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiptSandbox {
     pub confinement: Option<Confinement>,
     pub enforced: Option<EnforcedSandbox>,
-    /// What the sandbox gave beyond that, and why it was not narrower.
+    /// What the sandbox allowed beyond that, and why it was not narrower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxSummary>,
 }
@@ -222,11 +222,11 @@ pub struct ReceiptSandbox {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutionKind {
-    /// The house ran a program.
+    /// The shim ran a program.
     Performed,
-    /// The house did it itself.
+    /// Countersign did the work itself, without a program.
     Builtin,
-    /// Somebody else ran it, and the house was told.
+    /// The agent ran the command itself and reported the result.
     Observed,
 }
 
@@ -240,16 +240,16 @@ pub struct Execution {
     pub duration_us: Option<DecimalCount>,
     pub executable: Option<Executable>,
     pub pid: Option<u32>,
-    /// The user that it ran as, in a house of several; none is the house's own.
+    /// The user that it ran as, under the system service; none means the daemon's own user.
     pub uid: Option<u32>,
     pub process_group: Option<u32>,
-    /// What the kernel said of the main process.
+    /// How the main process ended, as the kernel reported it.
     pub exit: Option<ExitStatus>,
     pub killed: Vec<SentSignal>,
     pub cleanup: Option<Cleanup>,
     pub stdin_bytes: DecimalCount,
     pub streams: BTreeMap<StreamName, ReceiptStream>,
-    /// Whether the output limit dropped anything.
+    /// Whether the output limit dropped any bytes.
     pub truncated: bool,
     pub cpu_us: Option<DecimalCount>,
     pub max_rss_kb: Option<DecimalCount>,
@@ -281,7 +281,7 @@ pub struct Cleanup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiptStream {
-    /// As the program wrote it, after redaction.
+    /// What the program wrote, after redaction.
     pub bytes: DecimalCount,
     pub dropped: DecimalCount,
 }
@@ -291,7 +291,7 @@ pub struct ReceiptStream {
 pub struct Redactions {
     pub rule: Text,
     pub count: DecimalCount,
-    /// The first of the places.
+    /// The first offsets.
     pub places: Vec<RedactionOffset>,
 }
 
@@ -299,7 +299,7 @@ pub struct Redactions {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RedactionOffset {
     pub stream: StreamName,
-    /// Of clean bytes.
+    /// An offset in the redacted stream.
     pub offset: DecimalCount,
 }
 
@@ -308,25 +308,25 @@ pub struct RedactionOffset {
 pub struct SealedJournal {
     pub frames: DecimalCount,
     pub head: Digest,
-    /// Of the decisions that it goes on from.
+    /// The hash of the decisions that the journal continues.
     pub prologue_head: Digest,
-    /// Whether its last frame is there. A journal without it is that of a lost task.
+    /// Whether its last frame exists. Without it, the task was lost.
     pub closed: bool,
-    /// What does not agree with what was settled, found when it was sealed.
+    /// A contradiction between the journal and the settled outcome, found when the receipt was sealed.
     pub damage: Option<Text>,
 }
 
-/// What the disk has of a task when it is sealed.
+/// The digests of a task's files when its receipt is sealed.
 #[derive(Debug, Clone)]
 pub struct TaskFileDigests {
     /// SHA-256 of its decisions, one line each.
     pub decisions: Digest,
     pub journal: Option<(Digest, SealedJournal)>,
-    /// Of streams whose digest no journal tells.
+    /// Digests of streams that the journal does not state.
     pub streams: BTreeMap<StreamName, Digest>,
 }
 
-/// Where a receipt stands in the house's row of them.
+/// The position of a receipt in the receipt chain.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiptPosition {
     pub receipt: ReceiptId,
@@ -335,11 +335,11 @@ pub struct ReceiptPosition {
     pub prev: Option<Digest>,
     pub ledger_head: LedgerHead,
     pub at: Timestamp,
-    /// Settled by a daemon that ended without a word before it could seal.
+    /// The daemon that settled the task ended unexpectedly before it could seal the receipt.
     pub late: bool,
 }
 
-/// All that the records of a task say of it: its state, and what only its receipt tells.
+/// Everything that the records of a task state: its state, and details that only the receipt contains.
 #[derive(Debug, Clone)]
 pub struct TaskAccount {
     pub state: TaskState,
@@ -360,12 +360,12 @@ pub struct TaskAccount {
     settled_at: Option<u64>,
     /// The journal has its last frame.
     closed: bool,
-    /// Something was typed that was not shown.
+    /// Text was typed while the terminal's echo was off.
     typed_unseen: bool,
 }
 
 impl TaskAccount {
-    /// None when this is not the first record of a task.
+    /// None if this is not the first record of a task.
     #[must_use]
     pub fn begin(task: TaskId, first: &Record) -> Option<Self> {
         Some(Self {
@@ -393,8 +393,8 @@ impl TaskAccount {
     pub fn apply(&mut self, record: &Record) {
         self.state.apply(record);
         match &record.what {
-            RecordContent::Decision(decision) => self.decided(record.seq, decision),
-            RecordContent::Frame(frame) => self.happened(frame),
+            RecordContent::Decision(decision) => self.apply_decision(record.seq, decision),
+            RecordContent::Frame(frame) => self.apply_frame(frame),
             RecordContent::Unknown(_) => {}
         }
     }
@@ -405,7 +405,7 @@ impl TaskAccount {
         self.settled_at
     }
 
-    fn decided(&mut self, seq: u64, decision: &Decision) {
+    fn apply_decision(&mut self, seq: u64, decision: &Decision) {
         match decision {
             Decision::PermissionGranted { policy, .. } | Decision::PermissionDenied { policy, .. } => {
                 self.policy = *policy;
@@ -424,7 +424,7 @@ impl TaskAccount {
             | Decision::Lost { .. }
             | Decision::Sealed(_)
             | Decision::Expired { .. }
-            | Decision::House { .. }
+            | Decision::DaemonStateChanged { .. }
             | Decision::Shutdown(_)
             | Decision::HomeNamed { .. }
             | Decision::Key(_)
@@ -432,7 +432,7 @@ impl TaskAccount {
         }
     }
 
-    fn happened(&mut self, frame: &Frame) {
+    fn apply_frame(&mut self, frame: &Frame) {
         match frame {
             Frame::EnvExposed { class, names, withheld } => {
                 let (names, withheld) = (names.clone(), withheld.clone());
@@ -448,7 +448,7 @@ impl TaskAccount {
             Frame::Redacted { stream, offset, rule, count } => {
                 let (total, places) = self.redactions.entry(rule.clone()).or_default();
                 *total = total.saturating_add(*count);
-                if places.len() < PLACES {
+                if places.len() < MAX_LISTED_OFFSETS {
                     places.push(RedactionOffset { stream: *stream, offset: DecimalCount(*offset) });
                 }
             }
@@ -477,7 +477,7 @@ impl TaskAccount {
             | Frame::CwdChanged { .. }
             | Frame::Signalled { .. }
             | Frame::CancelRequested { .. }
-            | Frame::WallMet { .. }
+            | Frame::ConfinementMet { .. }
             | Frame::Kept { .. }
             | Frame::ArtifactStored { .. }
             | Frame::CleanupStarted { .. } => {}
@@ -486,26 +486,30 @@ impl TaskAccount {
         }
     }
 
-    /// Whether its record may hold what only its supervisor knew to be secret.
+    /// Whether text was typed unseen. The shim alone knew that it is secret, so the records may contain it.
     #[must_use]
-    pub fn typed_unseen(&self) -> bool {
+    pub fn has_hidden_input(&self) -> bool {
         self.typed_unseen
     }
 
-    /// What is known of the files, without having looked.
+    /// What the records state about changed files, without a scan of the disk.
     #[must_use]
     pub fn files(&self) -> TouchedFiles {
         let state = &self.state;
         let (launched, spawned) = (state.launched_at().is_some(), state.spawned_at().is_some());
-        let (observed, complete) = match state.request.tool.is_builtin() {
-            _ if !launched => (FileObservation::None, true),
-            // Nobody looked.
-            _ if state.observed() => (FileObservation::None, false),
-            // The one change is known, if all of what was done is.
-            true => (FileObservation::Exact, self.closed),
-            false if spawned && state.confinement() == Some(Confinement::ReadOnly) => (FileObservation::Confined, true),
-            // Nothing ran, if the record of it is whole.
-            false => (FileObservation::None, !spawned && self.closed),
+        let (observed, complete) = if !launched {
+            (FileObservation::None, true)
+        } else if state.observed() {
+            // Nobody scanned for changes.
+            (FileObservation::None, false)
+        } else if state.request.tool.is_builtin() {
+            // The single change is known if the journal is complete.
+            (FileObservation::Exact, self.closed)
+        } else if spawned && state.confinement() == Some(Confinement::ReadOnly) {
+            (FileObservation::Confined, true)
+        } else {
+            // Nothing ran, if the journal is complete.
+            (FileObservation::None, !spawned && self.closed)
         };
         TouchedFiles { observed, roots: Vec::new(), complete, files: self.changed.clone(), more: 0 }
     }
@@ -534,7 +538,7 @@ impl TaskAccount {
         stages.into_iter().flatten().collect()
     }
 
-    fn requested(&self) -> ReceiptRequest {
+    fn request(&self) -> ReceiptRequest {
         let state = &self.state;
         ReceiptRequest {
             plan_digest: state.request.plan_digest,
@@ -553,7 +557,7 @@ impl TaskAccount {
             asked_at: state.request.asked_at,
             title: state.request.title.clone(),
             rationale: state.request.rationale.clone(),
-            caller: Caller { trusted: false, labels: state.request.labels.clone() },
+            caller: CallerLabels { trusted: false, labels: state.request.labels.clone() },
         }
     }
 
@@ -598,13 +602,13 @@ impl TaskAccount {
             _ if state.observed() => ExecutionKind::Observed,
             _ => ExecutionKind::Performed,
         };
-        // What could not be started was not done.
-        let done = match kind {
+        // A task that could not be started has no execution.
+        let executed = match kind {
             ExecutionKind::Performed => state.spawned_at().is_some(),
             ExecutionKind::Builtin => state.spawned_at().is_some() || self.closed,
             ExecutionKind::Observed => true,
         };
-        if !done {
+        if !executed {
             return None;
         }
         state.launched_at()?;
@@ -639,17 +643,18 @@ impl TaskAccount {
 }
 
 impl Statement {
-    /// The statement about a task that has settled; none for one that has not.
+    /// The statement about a settled task; none before that.
     #[must_use]
-    pub fn from_account(account: &TaskAccount, kept: &TaskFileDigests, seal: ReceiptPosition) -> Option<Self> {
+    pub fn from_account(account: &TaskAccount, digests: &TaskFileDigests, position: ReceiptPosition) -> Option<Self> {
         let state = &account.state;
         let outcome = state.outcome().cloned()?;
         let spawned = state.process.is_some();
-        let mut subject = vec![ReceiptSubject::new(ReceiptSubject::DECISIONS, kept.decisions)];
-        subject.extend(kept.journal.as_ref().map(|(sha256, _)| ReceiptSubject::new(ReceiptSubject::JOURNAL, *sha256)));
+        let mut subject = vec![ReceiptSubject::new(ReceiptSubject::DECISIONS, digests.decisions)];
+        subject
+            .extend(digests.journal.as_ref().map(|(sha256, _)| ReceiptSubject::new(ReceiptSubject::JOURNAL, *sha256)));
         for (name, stream) in &state.io.streams {
-            let sha256 = stream.sha256.or_else(|| kept.streams.get(name).copied());
-            // A stream without a byte has no file.
+            let sha256 = stream.sha256.or_else(|| digests.streams.get(name).copied());
+            // A stream without bytes has no file.
             subject.extend(
                 sha256.filter(|_| stream.bytes > stream.dropped).map(|sha256| ReceiptSubject::new(name.file(), sha256)),
             );
@@ -661,19 +666,19 @@ impl Statement {
             places: places.clone(),
         };
         let predicate = Receipt {
-            receipt_id: seal.receipt,
+            receipt_id: position.receipt,
             task_id: state.task_id,
-            home_id: seal.home,
-            seq: DecimalCount(seal.number),
-            prev: seal.prev,
-            ledger_head: seal.ledger_head,
-            recovered: account.recovered || seal.late,
-            sealed_at: seal.at,
+            home_id: position.home,
+            seq: DecimalCount(position.number),
+            prev: position.prev,
+            ledger_head: position.ledger_head,
+            recovered: account.recovered || position.late,
+            sealed_at: position.at,
             lifecycle: account.lifecycle(),
-            request: account.requested(),
+            request: account.request(),
             risks: state.request.risks.clone(),
             decision: account.decision(),
-            // Leave to run something is not what held it.
+            // A permit alone enforces nothing: without a process there was no sandbox.
             confinement: ReceiptSandbox {
                 confinement: state.confinement().filter(|_| spawned),
                 enforced: state.enforced().cloned(),
@@ -683,7 +688,7 @@ impl Statement {
             execution: account.execution(),
             touched_files: account.touched.clone().unwrap_or_else(|| account.files()),
             redactions: account.redactions.iter().map(redaction).collect(),
-            journal: kept.journal.as_ref().map(|(_, journal)| journal.clone()),
+            journal: digests.journal.as_ref().map(|(_, journal)| journal.clone()),
         };
         Some(Self { kind: STATEMENT.to_owned(), subject, predicate_type: PREDICATE.to_owned(), predicate })
     }

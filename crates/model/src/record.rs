@@ -1,7 +1,7 @@
-//! Records: decisions of the house and frames of a task, one JSON line each, one numbering per task.
+//! Records: decisions of the daemon and frames of a task, one JSON line each, numbered together per task.
 //!
-//! A line reads `{"v":1,"seq":…,"at":"…","t_us":…,"kind":"…",…}`; decisions have no `t_us`. Lines are hashed as they
-//! stand, so writing is a plain concatenation and nothing is ever re-serialised to check it.
+//! A line reads `{"v":1,"seq":…,"at":"…","t_us":…,"kind":"…",…}`; decisions have no `t_us`. Lines are hashed exactly as
+//! written, so verification never has to serialise anything again.
 
 use crate::{
     ApprovalId, Audience, Choice, Confinement, CredentialKind, DenialReason, Digest, EnforcedSandbox, ExitStatus,
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The version in every line. A reader meets a larger one only in a log written by a newer house.
+/// The format version in every line. Only a newer Countersign writes a larger one.
 pub const FORMAT: u32 = 1;
 
-/// One thing that the house decided.
+/// One decision of the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
@@ -32,7 +32,7 @@ pub enum Decision {
         title: Option<Text>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rationale: Option<Text>,
-        /// What the asker says of itself. Nobody has checked it.
+        /// Labels that the caller chose. Nobody has checked them.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         labels: BTreeMap<String, Text>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,14 +44,14 @@ pub enum Decision {
         profile: Profile,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         background: bool,
-        /// The bounds that apply, defaults filled in.
+        /// The limits that apply, with the defaults filled in.
         #[serde(default, skip_serializing_if = "Limits::is_none")]
         limits: Box<Limits>,
-        /// Where the streams are published when the task has settled.
+        /// The directory in which the streams are published after the task has settled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workspace: Option<Text>,
-        /// What becomes of it when its session ends.
-        #[serde(default, skip_serializing_if = "is_kept")]
+        /// What happens to the task when its session ends.
+        #[serde(default, skip_serializing_if = "is_keep")]
         on_session_end: OnSessionEnd,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         idempotency: Option<Box<Idempotency>>,
@@ -61,7 +61,7 @@ pub enum Decision {
         approval: ApprovalId,
         uncovered: Vec<Text>,
         options: Vec<Choice>,
-        /// What each of the uncovered is.
+        /// Verb, directories and risks of each uncovered command.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         about: Vec<UncoveredCommand>,
     },
@@ -71,13 +71,14 @@ pub enum Decision {
         by: DecidedBy,
         scope: Scope,
         confinement: Confinement,
-        /// What its sandbox gives beyond that, and why it is not narrower. None for what only reads.
+        /// What the sandbox allows beyond the confinement, and why it is not narrower. None for commands that only
+        /// read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sandbox: Option<Box<SandboxSummary>>,
-        /// The grants that the answer left behind.
+        /// The grants that the answer saved.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         saved: Vec<SavedGrant>,
-        /// The policy by which it was judged.
+        /// The digest of the policy that judged it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         policy: Option<Digest>,
     },
@@ -87,7 +88,7 @@ pub enum Decision {
         reason: DenialReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<Text>,
-        /// What the person who refused wants the agent to know.
+        /// A message from the person to the agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         words: Option<Text>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,70 +97,70 @@ pub enum Decision {
     #[serde(rename = "task.queued")]
     Queued {
         waits_for: WaitsFor,
-        /// The place in the queue for a slot, from 1, when it was taken.
+        /// The place in the queue for a slot, from 1, when the task entered it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<u64>,
     },
     #[serde(rename = "task.withdrawn")]
     Withdrawn { by: Text },
-    /// The last decision of the prologue: the journal goes on at `first_seq`.
+    /// The last decision of the prologue. The journal continues at `first_seq`.
     #[serde(rename = "task.launched")]
     Launched { shim_pid: u32, first_seq: u64 },
-    /// Whoever asked runs it; the house was only asked, and will be told how it went.
+    /// The agent runs the command itself (witness mode). The daemon only decides, and records the reported result.
     #[serde(rename = "task.observing")]
     Observing { by: Text },
     #[serde(rename = "process.lost")]
     Lost { known: Text },
-    /// The first decision of the epilogue: the exit is visible.
+    /// The first decision of the epilogue. From here on the outcome is visible.
     #[serde(rename = "task.settled")]
     Settled {
         outcome: Outcome,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         journal_head: Option<Digest>,
-        /// Found out from the disk, after a daemon that had ended without a word.
+        /// Determined from the disk after the daemon had ended unexpectedly.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         recovered: bool,
     },
-    /// Which files it seems to have changed, as far as that was looked for.
+    /// The files that the task seems to have changed, as far as they were observed.
     #[serde(rename = "files.touched")]
     Touched(TouchedFiles),
-    /// The receipt is signed and kept.
+    /// The receipt is signed and stored.
     #[serde(rename = "receipt.sealed")]
     Sealed(SealedReceipt),
-    /// The task's directory is removed; what identifies its bytes stays.
+    /// The task's directory was removed; its digests remain.
     #[serde(rename = "retention.expired")]
     Expired {
         why: Text,
         bytes: u64,
         streams: StreamTotals,
-        /// The house's word that it was the house that removed it.
+        /// The home's key confirms that the daemon removed it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signed: Option<KeySignature>,
     },
     #[serde(rename = "house.state")]
-    House {
+    DaemonStateChanged {
         state: DaemonState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Text>,
-        /// Which start of the machine this is.
+        /// Identifies the boot of the machine.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         boot: Option<Text>,
     },
-    /// One step on the way down.
+    /// One step of stopping.
     #[serde(rename = "shutdown.step")]
     Shutdown(ShutdownStep),
-    /// The id of this home: made once, and named by every receipt from here on.
+    /// The id of this home. It is created once, and every later receipt names it.
     #[serde(rename = "home.named")]
     HomeNamed { home_id: HomeId },
-    /// Receipts are signed with this key from here on.
+    /// Receipts are signed with this key from now on.
     #[serde(rename = "key.announced")]
     Key(KeyAnnounced),
-    /// About no task: a grant, a session, a credential.
+    /// About a grant, a session or a credential instead of a task.
     #[serde(untagged)]
     Entered(RegisterEntry),
 }
 
-/// One thing that happened in a task, written by its shim.
+/// One event in a task, written by its shim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
@@ -176,14 +177,14 @@ pub enum Frame {
         dev: u64,
         inode: u64,
         confinement: Confinement,
-        /// How far that goes on this kernel.
+        /// What this kernel enforced of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         enforced: Option<EnforcedSandbox>,
-        /// The user that it runs as, in a house of several.
+        /// The user that it runs as, under the system service.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uid: Option<u32>,
     },
-    /// Never text: the bytes are stored once, in the output file. `digest` is BLAKE3.
+    /// No text: the bytes are stored once, in the output file. `digest` is BLAKE3.
     #[serde(rename = "stream.output")]
     Output { stream: StreamName, offset: u64, len: u64, digest: Digest },
     #[serde(rename = "stream.redacted")]
@@ -191,7 +192,7 @@ pub enum Frame {
     /// Bytes from `offset` on that the output limit dropped.
     #[serde(rename = "stream.gap")]
     Gap { stream: StreamName, offset: u64, bytes: u64 },
-    /// How much went in, never what. What was echoed is in the output, redacted there.
+    /// The amount of input, never its content. Echoed input is part of the output and redacted there.
     #[serde(rename = "stdin.written")]
     StdinWritten { bytes: u64, input: InputKind, by: Text },
     #[serde(rename = "pty.resized")]
@@ -201,14 +202,14 @@ pub enum Frame {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Text>,
     },
-    /// The terminal reads lines without showing them, as for a password; or shows them again.
+    /// The terminal stopped showing typed text, as for a password, or shows it again.
     #[serde(rename = "pty.echo")]
     Echo { on: bool },
     #[serde(rename = "cwd.changed")]
     CwdChanged {
         path: Text,
-        /// The program said so in its output (OSC 7), which any program can print. Without it the path comes from the
-        /// kernel, or from the shell that Countersign asked.
+        /// The program claimed it in its output (OSC 7), which any program can print. Otherwise the path comes from the
+        /// kernel, or from the shell on Countersign's request.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         claimed: bool,
     },
@@ -232,23 +233,23 @@ pub enum Frame {
         cpu_us: u64,
         max_rss_kb: u64,
     },
-    /// It failed, and what it was held to may be why.
+    /// The command failed, and the sandbox may be the reason.
     #[serde(rename = "confinement.met")]
-    WallMet { note: Text },
-    /// A file that makes programs run later was changed by a task that may write.
+    ConfinementMet { note: Text },
+    /// A task that may write changed a file that makes programs run later.
     #[serde(rename = "file.write_detected")]
     WriteDetected {
         path: Text,
         change: FileChange,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         escape: bool,
-        /// What it held, digested under the house's key, where that is known.
+        /// The digest of the previous content with the home's key, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         before: Option<Digest>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<Digest>,
     },
-    /// The main process is gone; these descendants keep the task running, as asked.
+    /// The main process has ended; these descendants keep the task running, as requested.
     #[serde(rename = "leftovers.kept")]
     Kept { processes: Vec<u32> },
     /// Bytes too large for a frame, in a file beside the journal.
@@ -263,7 +264,7 @@ pub enum Frame {
     Closed { outcome: Outcome, frames: u64, streams: StreamTotals },
 }
 
-/// What became of a file.
+/// How a file changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -273,18 +274,18 @@ pub enum FileChange {
     Deleted,
 }
 
-/// What was seen of the files that a task changed.
+/// What was observed about the files that a task changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TouchedFiles {
     pub observed: FileObservation,
-    /// Where was looked; what lies elsewhere is not spoken of.
+    /// The directories that were scanned. Nothing is stated about other places.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<Text>,
-    /// Whether no other file there can have been changed or removed.
+    /// Whether no other file in these directories can have been changed or removed.
     pub complete: bool,
     pub files: Vec<TouchedFile>,
-    /// How many more there were than are listed.
+    /// How many more files there were than listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
 }
@@ -294,37 +295,37 @@ pub struct TouchedFiles {
 pub struct TouchedFile {
     pub path: Text,
     pub change: FileChange,
-    /// It makes programs run later.
+    /// The file makes programs run later (an escape file).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub escape: bool,
-    /// HMAC-SHA-256 under the house's key: what a small file holds could be guessed.
+    /// HMAC-SHA-256 with the home's key, because the content of a small file could be guessed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Digest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Digest>,
 }
 
-/// How it is known which files a task changed.
+/// How the changed files of a task are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileObservation {
-    /// The kernel let it change none.
+    /// The sandbox allowed no changes.
     Confined,
-    /// The roots were looked through afterwards.
+    /// The roots were scanned after the run.
     Scan,
-    /// The house changed the one file itself.
+    /// Countersign changed the single file itself.
     Exact,
     #[default]
     None,
 }
 
-/// A receipt, by what identifies it.
+/// The identity of a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SealedReceipt {
     pub receipt: ReceiptId,
-    /// Its place among the receipts of the house, from 1.
+    /// Its number in the receipt chain of the home, from 1.
     pub number: u64,
     /// SHA-256 of the signed statement.
     pub digest: Digest,
@@ -332,7 +333,7 @@ pub struct SealedReceipt {
     pub key: Digest,
 }
 
-/// A signature beside what it is about.
+/// A signature, stored beside the data it covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeySignature {
@@ -341,26 +342,27 @@ pub struct KeySignature {
     pub signature: String,
 }
 
-/// A key of the house, and the word of the one before it.
+/// A signing key of the home, confirmed by the previous key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyAnnounced {
     pub key: Digest,
-    /// The public half, as hex.
+    /// The public key, as hex.
     pub public: Digest,
-    /// The key that speaks for it, and its signature as base64; none for the first, or when that one was lost.
+    /// The key that signed the announcement, and its signature as base64; none for the first key, or if the previous
+    /// key was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Digest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
 }
 
-/// How one step of an ordered stop went.
+/// The result of one step of an ordered stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShutdownStep {
     pub step: StopStep,
-    /// Whether it came to its end within its deadline.
+    /// Whether the step finished within its deadline.
     pub done: bool,
     pub took_ms: u64,
     pub deadline_ms: u64,
@@ -368,18 +370,18 @@ pub struct ShutdownStep {
     pub says: Option<Text>,
 }
 
-/// The steps of an ordered stop, in their order.
+/// The steps of an ordered stop, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopStep {
-    /// New requests are turned away.
+    /// The daemon refuses new requests.
     Admission,
-    /// Conversations that bring requests are closed.
+    /// Connections that bring requests are closed.
     Intakes,
-    /// Tasks are kept or stopped.
+    /// Running tasks are kept or stopped.
     Tasks,
-    /// What has settled gets its receipt.
+    /// Settled tasks get their receipts.
     Receipts,
     /// The ledger is flushed and checkpointed.
     Ledger,
@@ -391,7 +393,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// An `Idempotency-Key` and the body that came under it, both as keyed digests.
+/// An `Idempotency-Key` and the request body that came with it, both as keyed digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Idempotency {
@@ -399,7 +401,7 @@ pub struct Idempotency {
     pub body: Digest,
 }
 
-/// A grant that an answer left behind, as it is labelled.
+/// A grant that an answer saved, with its label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SavedGrant {
@@ -407,11 +409,11 @@ pub struct SavedGrant {
     pub label: Text,
 }
 
-fn is_kept(policy: &OnSessionEnd) -> bool {
+fn is_keep(policy: &OnSessionEnd) -> bool {
     *policy == OnSessionEnd::Keep
 }
 
-/// Who or what an answer comes from.
+/// Who or what decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -426,7 +428,7 @@ pub enum DecidedBy {
     },
 }
 
-/// How an answer came: from a person, or through the agent's own client, which could have made it up.
+/// How an answer arrived: from a person directly, or through the agent's own client, which could have made it up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -442,7 +444,7 @@ impl Channel {
     }
 }
 
-/// In words.
+/// For people to read.
 impl std::fmt::Display for DecidedBy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -456,9 +458,10 @@ impl std::fmt::Display for DecidedBy {
                     Channel::Person => "",
                     Channel::InBand => ", in-band",
                 };
-                match *principal == PrincipalId::owner() {
-                    true => write!(f, "owner ({surface}{how})"),
-                    false => write!(f, "{principal} ({surface}{how})"),
+                if *principal == PrincipalId::owner() {
+                    write!(f, "owner ({surface}{how})")
+                } else {
+                    write!(f, "{principal} ({surface}{how})")
                 }
             }
         }
@@ -478,7 +481,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The answer that has this scope; what the policy lets through is as good as once.
+    /// The answer with this scope. A permission by policy counts as once.
     #[must_use]
     pub fn choice(self) -> Choice {
         match self {
@@ -490,7 +493,7 @@ impl Scope {
         }
     }
 
-    /// The scope of an answer that lets something run.
+    /// The scope of an answer that allows something; none for a denial.
     #[must_use]
     pub fn from_choice(choice: Choice) -> Option<Self> {
         match choice {
@@ -509,7 +512,7 @@ impl Scope {
 #[serde(rename_all = "snake_case")]
 pub enum WaitsFor {
     Approval,
-    /// A place among the tasks that may run at once.
+    /// A free slot among the tasks that run at the same time.
     Slot,
 }
 
@@ -531,7 +534,7 @@ pub enum StreamName {
     Pty,
 }
 
-/// How input came.
+/// The form of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -553,7 +556,7 @@ pub enum KilledWhy {
     SessionEnd,
 }
 
-/// The life of the house.
+/// The states of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -576,7 +579,7 @@ impl StreamName {
         }
     }
 
-    /// The streams of a task, in the order in which they are shown.
+    /// The streams of a task in this mode, in display order.
     pub fn for_mode(mode: Mode) -> &'static [StreamName] {
         match mode {
             Mode::Pipes => &[StreamName::Stdout, StreamName::Stderr],
@@ -600,16 +603,16 @@ impl std::fmt::Display for StreamName {
     }
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecordContent {
     Decision(Decision),
     Frame(Frame),
-    /// A kind that this version does not know. Kept, shown, not understood.
+    /// A kind that this version does not know. It is kept and shown, but not interpreted.
     Unknown(String),
 }
 
-/// One line of a log, read.
+/// One line of a log, parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     pub seq: u64,
@@ -622,12 +625,14 @@ pub struct Record {
 pub enum RecordError {
     #[error("not a record: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("the record has version {0}, this program reads up to {FORMAT}: it was written by a newer countersign")]
+    #[error(
+        "the record has format {0}, and this program reads formats up to {FORMAT}: a newer version of Countersign wrote it"
+    )]
     Newer(u32),
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct RecordHead<'a> {
     v: u32,
     seq: u64,
     at: Timestamp,
@@ -649,7 +654,7 @@ impl Record {
     }
 
     pub fn parse(line: &str) -> Result<Self, RecordError> {
-        let head: Head<'_> = serde_json::from_str(line)?;
+        let head: RecordHead<'_> = serde_json::from_str(line)?;
         if head.v > FORMAT {
             return Err(RecordError::Newer(head.v));
         }
@@ -657,11 +662,11 @@ impl Record {
         Ok(Self { seq: head.seq, at: head.at, t_us: head.t_us, what })
     }
 
-    /// A record from the fields of its line, which come back: those of a kind that this version does not know are
-    /// worth keeping.
-    pub(crate) fn of_fields(fields: Map<String, Value>) -> Result<(Self, Map<String, Value>), RecordError> {
+    /// Parses a record from the fields of its line. It also returns the remaining fields, because those of an unknown
+    /// kind must be kept.
+    pub(crate) fn from_fields(fields: Map<String, Value>) -> Result<(Self, Map<String, Value>), RecordError> {
         let mut fields = Value::Object(fields);
-        let Head { v, seq, at, t_us, kind } = Head::deserialize(&fields)?;
+        let RecordHead { v, seq, at, t_us, kind } = RecordHead::deserialize(&fields)?;
         if v > FORMAT {
             return Err(RecordError::Newer(v));
         }
@@ -675,7 +680,7 @@ impl Record {
 }
 
 impl RecordContent {
-    /// What a record of this kind says, by whichever of the two readers it needs.
+    /// Reads the content of a record of this kind with the matching reader.
     fn read(
         kind: &str,
         decision: impl FnOnce() -> serde_json::Result<Decision>,

@@ -1,8 +1,8 @@
-//! A rule of the user's for what is taken out of output, as it stands in the configuration and in an order.
+//! A redaction rule of the user, as in the configuration and in an order.
 
 use serde::{Deserialize, Serialize};
 
-/// A public keyword that stays, and what follows it, which goes.
+/// A keyword that stays, and the secret after it, which is redacted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedactionRule {
@@ -10,9 +10,9 @@ pub struct RedactionRule {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     pub keywords: Vec<String>,
-    /// What follows a keyword and goes.
+    /// Matches the secret after a keyword.
     pub regex: String,
-    /// Templates of texts that hold such a secret, and of texts that do not.
+    /// Example texts that hold such a secret, and texts that do not.
     #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub matches: Vec<String>,
     #[serde(default, rename = "miss", skip_serializing_if = "Vec::is_empty")]

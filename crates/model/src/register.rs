@@ -1,4 +1,4 @@
-//! The register: grants, sessions, tokens and principals, as a fold over what was entered about them.
+//! The register: grants, sessions, tokens and principals, as a fold over the entries about them.
 
 use crate::{Grant, GrantId, PrincipalId, Process, Session, SessionId, Text, Timestamp, Token, TokenId};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-/// A decision that is about no task.
+/// A decision that concerns no task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
@@ -16,12 +16,12 @@ pub enum RegisterEntry {
     GrantSaved { grant: Box<Grant> },
     #[serde(rename = "grant.revoked")]
     GrantRevoked { grant: GrantId, by: Text },
-    /// One use less, of a grant whose uses are counted.
+    /// A grant with a limited number of uses was used once.
     #[serde(rename = "grant.used")]
     GrantUsed { grant: GrantId },
     #[serde(rename = "session.opened")]
     SessionOpened { session: Box<Session> },
-    /// It works in another directory from now on; a new root when that was outside of those it had.
+    /// The session works in another directory from now on. `root` is set if that directory was outside its roots.
     #[serde(rename = "session.moved")]
     SessionMoved {
         session: SessionId,
@@ -35,7 +35,7 @@ pub enum RegisterEntry {
     PrincipalAdded {
         principal: PrincipalId,
         name: Text,
-        /// The user of the machine that they are, in a house of several users.
+        /// The system user that the principal is, under the system service.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uid: Option<u32>,
     },
@@ -43,12 +43,12 @@ pub enum RegisterEntry {
     TokenCreated { token: Box<Token> },
     #[serde(rename = "token.revoked")]
     TokenRevoked { token: TokenId, by: Text },
-    /// At most once an hour.
+    /// Recorded at most once an hour.
     #[serde(rename = "token.used")]
     TokenUsed { token: TokenId },
 }
 
-/// Everything that was entered, as it stands now.
+/// The current grants, sessions, tokens and principals.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Register {
     pub grants: Grants,
@@ -56,27 +56,27 @@ pub struct Register {
 }
 
 impl Register {
-    /// The one place where an entry changes the register.
-    pub fn enter(&mut self, at: Timestamp, entered: &RegisterEntry) {
-        match entered {
+    /// Applies an entry. Nothing else changes the register.
+    pub fn enter(&mut self, at: Timestamp, entry: &RegisterEntry) {
+        match entry {
             RegisterEntry::GrantSaved { grant } => self.grants.add((**grant).clone()),
             RegisterEntry::GrantRevoked { grant, .. } => self.grants.remove(*grant),
-            RegisterEntry::GrantUsed { grant } => self.grants.used(*grant),
+            RegisterEntry::GrantUsed { grant } => self.grants.count_use(*grant),
             RegisterEntry::SessionEnded { session, .. } => {
                 self.grants.end_session(*session);
-                self.roster.enter(at, entered);
+                self.roster.enter(at, entry);
             }
             RegisterEntry::SessionOpened { .. }
             | RegisterEntry::SessionMoved { .. }
             | RegisterEntry::PrincipalAdded { .. }
             | RegisterEntry::TokenCreated { .. }
             | RegisterEntry::TokenRevoked { .. }
-            | RegisterEntry::TokenUsed { .. } => self.roster.enter(at, entered),
+            | RegisterEntry::TokenUsed { .. } => self.roster.enter(at, entry),
         }
     }
 }
 
-/// Who may come in, and the conversations that go on. Cheap to copy: surfaces read a copy of it.
+/// Sessions, tokens and principals. Cheap to copy: surfaces read a copy of it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Roster {
     sessions: BTreeMap<SessionId, Arc<Session>>,
@@ -88,8 +88,8 @@ pub struct Roster {
 }
 
 impl Roster {
-    fn enter(&mut self, at: Timestamp, entered: &RegisterEntry) {
-        match entered {
+    fn enter(&mut self, at: Timestamp, entry: &RegisterEntry) {
+        match entry {
             RegisterEntry::SessionOpened { session } => {
                 if let Some(name) = &session.implicit {
                     self.implicit.insert((session.principal, name.clone()), session.id);
@@ -113,7 +113,7 @@ impl Roster {
                 if let Some(session) = self.sessions.get_mut(session) {
                     Arc::make_mut(session).ended_at = Some(at);
                 }
-                // Its process stays what it is: an agent whose session has ended is not a person.
+                // The process stays an agent: a process whose session has ended does not become a person.
             }
             RegisterEntry::PrincipalAdded { principal, name, uid } => {
                 self.principals.insert(*principal, (name.clone(), *uid));
@@ -143,25 +143,25 @@ impl Roster {
         self.sessions.values()
     }
 
-    /// The session of one credential's requests from one place.
+    /// The session for requests of one credential from one place.
     #[must_use]
     pub fn implicit(&self, principal: PrincipalId, name: &Text) -> Option<&Arc<Session>> {
         let id = self.implicit.get(&(principal, name.clone()))?;
         self.sessions.get(id).filter(|s| s.ended_at.is_none())
     }
 
-    /// Every process that is known for an agent.
+    /// Every process known to be an agent.
     pub fn agents(&self) -> impl Iterator<Item = Process> {
         self.agents.keys().copied()
     }
 
-    /// The session whose agent is this process.
+    /// The session of the agent with this process.
     #[must_use]
-    pub fn of_agent(&self, process: Process) -> Option<&Arc<Session>> {
+    pub fn session_of_agent(&self, process: Process) -> Option<&Arc<Session>> {
         self.sessions.get(self.agents.get(&process)?)
     }
 
-    /// The newest session of a principal that goes on under this name.
+    /// The newest open session of a principal with this conversation name.
     #[must_use]
     pub fn conversation(&self, principal: PrincipalId, name: &Text) -> Option<&Arc<Session>> {
         let id = self.conversations.get(&(principal, name.clone()))?;
@@ -177,11 +177,11 @@ impl Roster {
         self.tokens.values()
     }
 
-    /// A principal by name. The owner has none.
+    /// A principal by name. The owner has no name.
     #[must_use]
     pub fn principal(&self, name: &str) -> Option<PrincipalId> {
         let mut named = self.principals.iter().filter(|(_, (n, _))| n.as_str() == name);
-        // A user of the machine before somebody who is only called like one.
+        // A system user takes precedence over a principal that only has the same name.
         let user = named.clone().find(|(_, (_, uid))| uid.is_some());
         user.or_else(|| named.next()).map(|(id, _)| *id)
     }
@@ -191,20 +191,20 @@ impl Roster {
         self.principals.get(&principal).map(|(name, _)| name)
     }
 
-    /// The principal that a user of the machine is.
+    /// The principal of a system user.
     #[must_use]
-    pub fn of_uid(&self, uid: u32) -> Option<PrincipalId> {
-        self.principals.iter().find(|(_, (_, of))| *of == Some(uid)).map(|(id, _)| *id)
+    pub fn principal_of_uid(&self, uid: u32) -> Option<PrincipalId> {
+        self.principals.iter().find(|(_, (_, principal_uid))| *principal_uid == Some(uid)).map(|(id, _)| *id)
     }
 
-    /// The user of the machine that a principal is.
+    /// The system user of a principal.
     #[must_use]
     pub fn uid(&self, principal: PrincipalId) -> Option<u32> {
         self.principals.get(&principal).and_then(|(_, uid)| *uid)
     }
 }
 
-/// Saved approvals, found by what they are for: one lookup, however many there are.
+/// Saved grants, indexed by verb and directory: finding one takes a single lookup, regardless of their number.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Grants {
     all: BTreeMap<GrantId, Grant>,
@@ -214,7 +214,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Grants that nobody has saved, to be tried.
+    /// Grants that were never saved, to try them out.
     #[must_use]
     pub fn from_grants(grants: Vec<Grant>) -> Self {
         let (mut mint, mut all) = (crate::IdMint::default(), Self::default());
@@ -271,7 +271,7 @@ impl Grants {
         }
     }
 
-    fn used(&mut self, id: GrantId) {
+    fn count_use(&mut self, id: GrantId) {
         if let Some(left) = self.all.get_mut(&id).and_then(|g| g.uses_left.as_mut()) {
             *left = left.saturating_sub(1);
         }
@@ -296,19 +296,22 @@ impl Grants {
         self.all.is_empty()
     }
 
-    /// One that says the same, if there is one that still holds.
+    /// A valid grant with the same terms, if there is one.
     #[must_use]
-    pub fn same(&self, grant: &Grant, now: Timestamp) -> Option<&Grant> {
+    pub fn find_same(&self, grant: &Grant, now: Timestamp) -> Option<&Grant> {
         let directory = grant.directory.as_ref().map(|d| d.as_str().to_owned());
         let ids = match grant.session {
             Some(session) => self.sessions.get(&session),
             None => self.places.get(grant.verb.as_str()).and_then(|places| places.get(&directory)),
         };
-        ids.into_iter().flatten().filter_map(|id| self.all.get(id)).find(|g| g.same(grant) && g.holds(now))
+        ids.into_iter()
+            .flatten()
+            .filter_map(|id| self.all.get(id))
+            .find(|g| g.has_same_terms(grant) && g.is_valid_at(now))
     }
 
-    /// Those of this verb that could cover a call in `directory` from this session: the session's own first, then
-    /// those of the directory and of everything above it, then those of anywhere.
+    /// The grants for this verb that could cover a command in `directory` of this session: the session's own first,
+    /// then those of the directory and its parents, then those for anywhere.
     pub fn candidates<'g>(
         &'g self,
         verb: &str,

@@ -1,11 +1,11 @@
-//! How output bytes are put beside a `stream.output` frame when it is shown: whole when short, else both ends.
+//! Output bytes as text beside a `stream.output` frame: complete if they are short, otherwise beginning and end.
 
 use serde::{Deserialize, Serialize};
 
-/// Up to this many bytes the text of a frame is whole.
-pub const INLINE_WHOLE: usize = 8 * 1024;
+/// The text of a frame is complete up to this size.
+pub const MAX_COMPLETE_BYTES: usize = 8 * 1024;
 
-/// How bytes stand in JSON.
+/// How bytes are written in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Encoding {
@@ -19,12 +19,12 @@ pub enum Encoding {
 /// The readable part of one chunk of output.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Rendered {
+pub struct RenderedOutput {
     pub text: String,
-    /// `base64` when the bytes are not UTF-8.
+    /// `base64` if the bytes are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Encoding>,
-    /// Bytes between head and tail that are not in `text`, and where in `text` they are missing.
+    /// How many bytes between beginning and end are not in `text`, and where in `text` they are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,13 +34,13 @@ pub struct Rendered {
     pub unreadable: Option<String>,
 }
 
-impl Rendered {
+impl RenderedOutput {
     /// How many bytes of each end of a long chunk are shown.
-    pub const END: usize = 2 * 1024;
+    pub const END_BYTES: usize = 2 * 1024;
 
-    /// A chunk of at most [`INLINE_WHOLE`] bytes. `encode` is base64: the caller brings it, so that this crate needs
-    /// no codec.
-    pub fn whole(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
+    /// A chunk of at most [`INLINE_WHOLE`] bytes. The caller passes in base64 as `encode`, so that this crate needs no
+    /// codec.
+    pub fn complete(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
         let (text, encoding) = match std::str::from_utf8(chunk) {
             Ok(text) => (text.to_owned(), None),
             Err(_) => (encode(chunk), Some(Encoding::Base64)),
@@ -48,14 +48,14 @@ impl Rendered {
         Self { text, encoding, omitted: None, omitted_at: None, unreadable: None }
     }
 
-    /// A chunk whose bytes cannot be had.
+    /// A chunk whose bytes cannot be read.
     pub fn unreadable(why: String) -> Self {
         Self { text: String::new(), encoding: None, omitted: None, omitted_at: None, unreadable: Some(why) }
     }
 
-    /// A longer chunk of `len` bytes, by its first and last [`Rendered::END`] bytes.
+    /// A longer chunk of `len` bytes: its first and last [`Rendered::END`] bytes.
     pub fn ends(head: &[u8], tail: &[u8], len: u64, encode: impl Fn(&[u8]) -> String) -> Self {
-        // Each end may cut a character in two; the halves belong to what is left out.
+        // Each end may cut a character in two; the cut halves count as left out.
         let text_of = |bytes: &[u8]| -> Option<String> {
             let lead = bytes.iter().take(3).take_while(|b| (0x80..0xc0).contains(*b)).count();
             match std::str::from_utf8(&bytes[lead..]) {
@@ -75,7 +75,7 @@ impl Rendered {
                 unreadable: None,
             },
             _ => {
-                // A multiple of three, so that the two ends are base64 together as well as apart.
+                // A multiple of three, so that the concatenation of both ends is valid base64.
                 let (head, tail) = (&head[..head.len() - head.len() % 3], &tail[tail.len() % 3..]);
                 let encoded = encode(head);
                 Self {
@@ -89,8 +89,8 @@ impl Rendered {
         }
     }
 
-    /// A record's line with the rendered text put in.
-    pub fn beside(&self, line: &str) -> String {
+    /// The line of a record with this text added to it.
+    pub fn add_to_line(&self, line: &str) -> String {
         let extra = serde_json::to_string(self).expect("rendered text has string keys");
         [&line[..line.len() - 1], ",", &extra[1..]].concat()
     }
@@ -104,13 +104,18 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    fn ends(chunk: &[u8]) -> Rendered {
-        Rendered::ends(&chunk[..Rendered::END], &chunk[chunk.len() - Rendered::END..], chunk.len() as u64, hex)
+    fn ends(chunk: &[u8]) -> RenderedOutput {
+        RenderedOutput::ends(
+            &chunk[..RenderedOutput::END_BYTES],
+            &chunk[chunk.len() - RenderedOutput::END_BYTES..],
+            chunk.len() as u64,
+            hex,
+        )
     }
 
     #[test]
-    fn short_text_is_whole_and_long_text_keeps_both_ends() {
-        assert_eq!(Rendered::whole("häh".as_bytes(), hex).text, "häh");
+    fn short_text_is_complete_and_long_text_keeps_both_ends() {
+        assert_eq!(RenderedOutput::complete("häh".as_bytes(), hex).text, "häh");
         for pad in ["", "a", "aa"] {
             let long = format!("{pad}{}", "€".repeat(10_000));
             let r = ends(long.as_bytes());
@@ -121,15 +126,15 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_encoded() {
-        let r = Rendered::whole(&[0xff, 0xfe], hex);
+        let r = RenderedOutput::complete(&[0xff, 0xfe], hex);
         assert_eq!((r.text.as_str(), r.encoding), ("fffe", Some(Encoding::Base64)));
         let r = ends(&[0xff; 9000]);
         assert_eq!(r.text.len() as u64 / 2 + r.omitted.unwrap(), 9000);
     }
 
     #[test]
-    fn rendered_text_joins_the_line() {
-        let line = Rendered::whole(b"x\n", hex).beside(r#"{"v":1,"kind":"stream.output"}"#);
+    fn rendered_text_is_added_to_the_line() {
+        let line = RenderedOutput::complete(b"x\n", hex).add_to_line(r#"{"v":1,"kind":"stream.output"}"#);
         assert_eq!(line, r#"{"v":1,"kind":"stream.output","text":"x\n"}"#);
     }
 }

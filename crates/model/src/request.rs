@@ -1,4 +1,4 @@
-//! The request: what an agent or a person wants run, exactly as asked. It is also the body of `POST /tasks`.
+//! The request: what an agent or a person wants to run, exactly as asked. It is also the body of `POST /tasks`.
 
 use crate::{Confinement, Network, SessionId};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What to run, where, with what, and who wants to know. Raw: it may hold secrets and is never logged.
+/// The command, its environment, and who asks for it. Raw: it may hold secrets and is never logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("allOf" = crate::schema::request_forms())))]
 #[serde(deny_unknown_fields)]
@@ -24,26 +24,27 @@ pub struct Request {
     pub title: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rationale: Option<String>,
-    /// What the asker says of itself, for whoever reads the record: nothing is decided by it.
+    /// Labels that the caller chooses, for readers of the record. No decision depends on them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     #[serde(default, rename = "execution_mode", skip_serializing_if = "is_default")]
     pub mode: Mode,
     #[serde(default, skip_serializing_if = "is_default")]
     pub background: bool,
-    /// Whether somebody can be asked. `false` turns every question into a denial.
+    /// Whether a person can be asked. With `false`, every request that needs an approval is denied.
     #[serde(default = "yes")]
     pub attended: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// What it shall be held to: a narrower sandbox than it would get, or a wider one, for which a person is asked.
+    /// The confinement to use. A stronger one than the command would get is always possible; for a weaker one a person
+    /// is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("not" = {"const": "none"})))]
     pub confinement: Option<Confinement>,
-    /// Whom it wants to reach: `none`, or `open`, which is the risk `network` and is asked about.
+    /// The network access to use: `none`, or `open`, which adds the risk `network` and needs an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// How long the answer may wait for the end of the task. Never changes what runs.
+    /// How long the daemon waits for the end of the task before it answers. Never changes what runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     #[serde(default, deserialize_with = "crate::api::object", skip_serializing_if = "is_default")]
@@ -54,7 +55,7 @@ pub struct Request {
     pub on_output_limit: OnOutputLimit,
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_session_end: OnSessionEnd,
-    /// The directory below which the streams are published, in `.runs`, once the task has settled.
+    /// The directory in which the streams are published, below `.runs`, after the task has settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/[^\\0]*$")))]
     pub workspace: Option<String>,
@@ -63,7 +64,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request in the foreground, with everything that it does not name left to the house.
+    /// A foreground request with the defaults for everything else.
     #[must_use]
     pub fn new(tool: Tool, args: Command) -> Self {
         Self {
@@ -89,8 +90,8 @@ impl Request {
     }
 }
 
-/// The arguments of a tool: for `shell` one of `command` and `argv`; for file tools a `path` and what to do there; and the
-/// surroundings.
+/// The arguments of a tool. `shell` takes one of `command` and `argv`; file tools take a `path` and an operation. The
+/// environment applies to both.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -104,37 +105,37 @@ pub struct Command {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/[^\\0]*$")))]
     pub cwd: Option<String>,
-    /// Variables that the asker names: passed on as they are.
+    /// Variables that the caller sets; passed on unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The asker's own environment, to be inherited without what injects code or looks secret.
+    /// The caller's own environment. The task inherits it without variables that inject code or look secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inherit: BTreeMap<String, String>,
-    /// Whether input will be sent. Without it, standard input is empty; a terminal always takes input.
+    /// Whether the caller will send input. Without it, standard input is empty; a terminal always takes input.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stdin: bool,
-    /// Of shell text over pipes: tell the directory in which it ended (`cwd.changed`).
+    /// For shell text over pipes: report the directory in which it ended (`cwd.changed`).
     #[serde(default, skip_serializing_if = "is_default")]
     pub tell_directory: bool,
-    /// The file that a file tool is about; below `cwd` unless it is absolute.
+    /// The file of a file tool; relative to `cwd` unless it is absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[^\\0]*[^\\0/]$")))]
     pub path: Option<String>,
-    /// `read_file`: the first line to show, from 1, and how many.
+    /// `read_file`: the first line to show, from 1, and the number of lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub first_line: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line_count: Option<u64>,
-    /// `write_file`: all that the file shall hold.
+    /// `write_file`: the new content of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// `edit_file`: what stands there now, as `read_file` shows it, and what shall stand there.
+    /// `edit_file`: the text to replace, as `read_file` shows it, and its replacement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
-    /// Wherever it stands; without this it must stand there once.
+    /// Replace every occurrence. Without it, the text must occur exactly once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub all: bool,
     /// The size of the terminal.
@@ -146,8 +147,8 @@ pub struct Command {
     pub cols: Option<u16>,
 }
 
-/// What is asked for. Grants and records name one of these; [`crate::tools::requestable`] are those that a request may
-/// name.
+/// The tool of a request. Grants and records may name any of them; a request only those of
+/// [`crate::tools::requestable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -181,7 +182,7 @@ impl Tool {
         Self::GitShow,
     ];
 
-    /// What it is called, as a verb.
+    /// The name, as used for verbs.
     pub fn as_str(self) -> &'static str {
         match self {
             Tool::Shell => "shell",
@@ -198,7 +199,7 @@ impl Tool {
         }
     }
 
-    /// Whether the supervisor does it by itself, on one file.
+    /// Whether the shim does it itself, on one file.
     pub fn is_builtin(self) -> bool {
         matches!(self, Tool::ReadFile | Tool::WriteFile | Tool::EditFile)
     }
@@ -213,7 +214,7 @@ pub enum Mode {
     Pty,
 }
 
-/// How much the house asks, narrowest first.
+/// How often the daemon asks for an approval, most restrictive first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -242,12 +243,12 @@ pub enum OnSessionEnd {
     Stop,
 }
 
-/// What happens to a task that writes more than is kept of it.
+/// What happens to a task that writes more output than its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnOutputLimit {
-    /// It goes on; the beginning and the last part are kept.
+    /// The task keeps running; the beginning and the last part of its output are kept.
     #[default]
     Tail,
     Kill,
@@ -273,7 +274,7 @@ pub enum CredentialKind {
     Agent,
 }
 
-/// Bounds of one task. `None` is "no such limit".
+/// Limits of one task. `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -284,7 +285,7 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(max = Self::MAX_MS)))]
     pub idle_ms: Option<u64>,
-    /// From SIGTERM to SIGKILL on the stop ladder.
+    /// The time from SIGTERM to SIGKILL when a task is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(max = Self::MAX_MS)))]
     pub grace_ms: Option<u64>,
@@ -295,7 +296,7 @@ pub struct Limits {
     /// How much of each stream is kept from its beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
-    /// How many frames the journal may have.
+    /// The maximum number of frames in the journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = Self::FEWEST_FRAMES)))]
     pub frames: Option<u64>,
@@ -304,13 +305,13 @@ pub struct Limits {
 impl Limits {
     pub const GRACE_MS: u64 = 5_000;
     pub const DRAIN_MS: u64 = 2_000;
-    /// What a read-only task has at most.
+    /// The longest time limit of a read-only task.
     pub const READ_ONLY_WALL_MS: u64 = 120_000;
-    /// The longest limit that can be asked for: a year.
+    /// The largest limit that a request may ask for: a year.
     pub const MAX_MS: u64 = 366 * 24 * 3_600_000;
     pub const OUTPUT_BYTES: u64 = 1024 * 1024 * 1024;
     pub const FRAMES: u64 = 1_000_000;
-    /// A journal needs a few frames to begin and to end.
+    /// The smallest frame limit: a journal needs a few frames to begin and to end.
     pub const FEWEST_FRAMES: u64 = 16;
 
     pub fn is_none(&self) -> bool {
@@ -318,7 +319,7 @@ impl Limits {
     }
 }
 
-/// Whether a variable belongs to the base that every task gets. (PATH does too; whose PATH it is, the house decides.)
+/// Whether a variable belongs to the base that every task gets. (PATH does too; the daemon decides which PATH.)
 pub fn is_base_variable(name: &str) -> bool {
     const BASE: &[&str] = &["HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM", "COLORTERM", "TMPDIR", "PATH"];
     BASE.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_")
@@ -326,7 +327,7 @@ pub fn is_base_variable(name: &str) -> bool {
 
 macro_rules! signals {
     ($($name:ident = $number:literal),*) => {
-        /// The signals that a task may be sent.
+        /// The signals that can be sent to a task.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum SignalName { $($name),* }
 
@@ -334,12 +335,16 @@ macro_rules! signals {
             pub const ALL: &[SignalName] = &[$(SignalName::$name),*];
 
             pub fn name(self) -> &'static str {
-                match self { $(SignalName::$name => stringify!($name)),* }
+                match self {
+                    $(SignalName::$name => stringify!($name),)*
+                }
             }
 
-            /// The number on Linux, the same on every architecture that we build for.
+            /// The number on Linux, identical on all supported architectures.
             pub fn number(self) -> i32 {
-                match self { $(SignalName::$name => $number),* }
+                match self {
+                    $(SignalName::$name => $number,)*
+                }
             }
         }
     };
@@ -366,13 +371,13 @@ impl fmt::Display for SignalName {
 
 impl FromStr for SignalName {
     type Err = String;
-    /// With or without `SIG`, in any case.
+    /// Parses a name with or without `SIG`, in any case.
     fn from_str(text: &str) -> Result<Self, String> {
         let upper = text.to_ascii_uppercase();
         let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
         Self::ALL.iter().copied().find(|s| s.name() == bare).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|s| s.name()).collect();
-            format!("unknown signal `{}`: use one of {}", crate::DisplaySafe::bounded(text, 40), names.join(" "))
+            format!("unknown signal `{}`: use one of {}", crate::DisplaySafe::bounded(text, 40), names.join(", "))
         })
     }
 }

@@ -1,8 +1,8 @@
-//! As whom a request is judged.
+//! The identity under which a request is judged.
 
 use crate::{Audience, CredentialKind, Decision, PrincipalId, Profile, SessionId, TaskState, Tool};
 
-/// Who asks, how far they are trusted, and with which tool. A task keeps its requester for as long as it lives.
+/// Who asks, how far they are trusted, and with which tool. A task keeps its requester for its whole life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requester {
     pub principal: PrincipalId,
@@ -14,7 +14,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// As `command.planned` records it; none of any other decision.
+    /// The requester that `command.planned` records; none for any other decision.
     #[must_use]
     pub fn from_decision(planned: &Decision) -> Option<Self> {
         let Decision::Planned { principal, session, audience, credential, profile, tool, .. } = planned else {
@@ -30,9 +30,9 @@ impl Requester {
         })
     }
 
-    /// As whom a task was asked for.
+    /// The requester of a task.
     #[must_use]
-    pub fn of_task(task: &TaskState) -> Self {
+    pub fn from_task(task: &TaskState) -> Self {
         Self {
             principal: task.request.principal,
             session: task.request.session_id,

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// A type that is a text in JSON, with what else its schema says.
+/// A type that is a text in JSON, with the rest of its schema.
 macro_rules! texts {
     ($($name:ident: $schema:tt;)*) => {$(
         impl JsonSchema for $name {
@@ -26,7 +26,7 @@ macro_rules! texts {
 }
 
 texts! {
-    Timestamp: {"format": "date-time", "description": "A moment: RFC 3339, UTC, with microseconds."};
+    Timestamp: {"format": "date-time", "description": "A time: RFC 3339, UTC, with microseconds."};
     DecimalCount: {"pattern": "^[0-9]+$", "description": "A number, written as text so that no reader rounds it."};
     Digest: {"pattern": "^[0-9a-fA-F]{64}$", "description": "Thirty-two bytes as hex."};
 }
@@ -79,7 +79,7 @@ impl JsonSchema for SignalName {
     }
 }
 
-/// What is clean looks like what it is made of.
+/// A clean value has the schema of the value in it.
 impl<T: JsonSchema> JsonSchema for Clean<T> {
     fn inline_schema() -> bool {
         true
@@ -94,7 +94,7 @@ impl<T: JsonSchema> JsonSchema for Clean<T> {
     }
 }
 
-/// What goes together in a [`crate::Request`]: the arguments with the tool, the size of a terminal with a terminal.
+/// Which fields of a [`crate::Request`] go together: arguments with their tool, a size with a terminal.
 pub(crate) fn request_forms() -> Value {
     const ARGUMENTS: [&str; 6] = ["command", "argv", "path", "content", "old", "new"];
     let tool = |name: &str, takes: &[&str], more: Value| {
@@ -102,9 +102,9 @@ pub(crate) fn request_forms() -> Value {
         for other in ARGUMENTS.iter().filter(|argument| !takes.contains(argument)) {
             fields.insert((*other).to_owned(), json!({"type": "null"}));
         }
-        // Given, and not null.
-        for given in takes {
-            fields.insert((*given).to_owned(), json!({"type": ["string", "array"]}));
+        // Present, and not null.
+        for name in takes {
+            fields.insert((*name).to_owned(), json!({"type": ["string", "array"]}));
         }
         let args = json!({"required": takes, "properties": fields});
         json!({"properties": {"tool": {"const": name}, "args": args}})

@@ -1,24 +1,24 @@
-//! Secrets by name: the one table, what a name says by it, and which patterns are aimed at what it names.
+//! Names that mean a secret: the table, how a name is judged by it, and which patterns are aimed at secrets.
 //!
-//! A pattern is *aimed* at secrets when it can match a name of the table and can match none of the table's controls, which
-//! are the names that broad patterns are meant for. So `*.json` and `*` are not aimed, though they match `auth.json`;
-//! `.e?v`, `*.pem` and `[.]env` are. A pattern is compared by what it could match: a leading dot is a letter like any
-//! other, capitals do not count, and a set or an alternative is taken apart, so that `*.{env,md}` is aimed for its first
-//! half. All of this errs on the side of a question.
+//! A pattern is *aimed* at secrets if it can match a name of the table and cannot match any of the table's controls,
+//! the names that broad patterns are usually written for. So `*.json` and `*` are not aimed, although they match
+//! `auth.json`; `.e?v`, `*.pem` and `[.]env` are. A pattern is compared by what it could match: a leading dot is an
+//! ordinary letter, capitals do not count, and sets and alternatives are expanded, so that `*.{env,md}` is aimed
+//! because of its first half. In doubt, a pattern is aimed and a person is asked.
 
 use std::sync::OnceLock;
 
-/// The table, as it stands.
+/// The text of the table.
 pub const TABLE: &str = include_str!("secrets.table");
 
-/// What a name says by the table.
+/// What a name means according to the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretNameKind {
     /// A file of this name holds a secret.
     File,
-    /// Two words or more that mean a secret, without an ending: a file, or a branch, or a plain word.
+    /// Two or more words that mean a secret, without an ending: a file, a branch, or plain words.
     Words,
-    /// One such word: as a directory it is most often a package of source code.
+    /// One such word. A directory of that name is usually a package of source code.
     Word,
 }
 
@@ -52,55 +52,55 @@ struct Table {
     control: Vec<&'static str>,
     names: Vec<NameRow>,
     words: Vec<WordRow>,
-    /// Directory, name, and whether the sandbox must leave it readable.
+    /// Directory, name, and whether the sandbox must leave the file readable.
     files: Vec<(&'static str, &'static str, bool)>,
     directories: Vec<&'static str>,
     examples: Vec<NameExample>,
-    /// Names that a pattern is tried with.
+    /// Names that a pattern is tested with.
     exemplars: Vec<Vec<char>>,
     controls: Vec<Vec<char>>,
-    /// Directories and names that a pattern is tried with.
+    /// Directories and names that a pattern is tested with.
     path_exemplars: Vec<(Vec<char>, Vec<char>)>,
-    /// Three letters of each row, one of which every name of the table has: what has none is not looked at further.
+    /// For each row three letters that every name of it contains. A name without any of them is not examined further.
     marks: Marks,
 }
 
-/// Which three letters in a row are worth a closer look.
+/// A set of three-letter sequences, as a cheap first test.
 #[derive(Default)]
 struct Marks {
     bits: Vec<u64>,
 }
 
 impl Marks {
-    fn place(three: &[u8]) -> usize {
+    fn index(three: &[u8]) -> usize {
         three.iter().fold(0, |sum, b| (sum << 5 | usize::from(b.to_ascii_lowercase() & 31)) & 0x7fff)
     }
 
-    /// The first three letters of a pattern that stand in one word, for nothing is ever taken out of a word; else the
-    /// first three that it has.
+    /// Adds the first three letters of a pattern that belong to one word, because words are never split; otherwise its
+    /// first three characters.
     fn add(&mut self, pattern: &str) {
         self.bits.resize(0x8000 / 64, 0);
         let literal = |three: &&[u8]| !three.contains(&b'*');
         let word = |three: &&[u8]| three.iter().all(u8::is_ascii_alphabetic);
         let windows = || pattern.as_bytes().windows(3);
         match windows().find(word).or_else(|| windows().find(literal)) {
-            Some(three) => self.bits[Self::place(three) / 64] |= 1 << (Self::place(three) % 64),
-            // Nothing to go by: then every name is looked at.
+            Some(three) => self.bits[Self::index(three) / 64] |= 1 << (Self::index(three) % 64),
+            // Nothing usable: then every name must be examined.
             None => self.bits.fill(u64::MAX),
         }
     }
 
     fn any_in(&self, name: &str) -> bool {
-        name.as_bytes().windows(3).any(|three| self.bits[Self::place(three) / 64] >> (Self::place(three) % 64) & 1 == 1)
+        name.as_bytes().windows(3).any(|three| self.bits[Self::index(three) / 64] >> (Self::index(three) % 64) & 1 == 1)
     }
 }
 
-/// Endings of structured data, before which a name may still say that it is a sample.
+/// Endings of structured data. A name may say before such an ending that it is a sample.
 const DATA_ENDINGS: &[&str] =
     &["json", "yml", "yaml", "toml", "ini", "txt", "properties", "env", "xml", "cfg", "conf", "csv", "php", "py"];
 /// More alternatives than a person would write.
 const MAX_ALTERNATIVES: usize = 256;
-/// A set with more members than this is not taken apart.
+/// A set with more members than this is not expanded.
 const MAX_SET_MEMBERS: usize = 8;
 
 fn table() -> &'static Table {
@@ -184,20 +184,21 @@ pub fn examples() -> &'static [NameExample] {
     &table().examples
 }
 
-/// The examples that are not as their row says, and the controls that are secrets.
+/// The examples that contradict their row, and the controls that count as secrets.
 #[must_use]
 pub fn failing_examples() -> Vec<String> {
-    let wrong = examples().iter().filter(|e| named_path(&format!("/{}", e.path)).is_some() != e.is_secret);
+    let wrong = examples().iter().filter(|e| path_kind(&format!("/{}", e.path)).is_some() != e.is_secret);
     let mut failing: Vec<String> = wrong
         .map(|e| format!("secrets `{}`: `{}` is {}secret", e.row, e.path, if e.is_secret { "not " } else { "" }))
         .collect();
-    failing.extend(table().control.iter().filter(|c| named(c).is_some()).map(|c| format!("control `{c}` is secret")));
+    failing
+        .extend(table().control.iter().filter(|c| name_kind(c).is_some()).map(|c| format!("control `{c}` is secret")));
     failing
 }
 
-/// What a file's name says.
+/// What a file name means.
 #[must_use]
-pub fn named(name: &str) -> Option<SecretNameKind> {
+pub fn name_kind(name: &str) -> Option<SecretNameKind> {
     let table = table();
     if !table.marks.any_in(name) {
         return None;
@@ -212,13 +213,18 @@ pub fn named(name: &str) -> Option<SecretNameKind> {
     let ending = ending_of(&lower);
     let code = ending.is_some_and(|e| table.code.contains(&e));
     let candidates = candidates(&lower, table);
-    // What spells itself out goes before what is taken off it.
+    // The full name takes precedence over the name without copy marks and stages.
     let full = whole.to_ascii_lowercase();
     let by_name = table.names.iter().any(|row| {
         (row.not.is_empty() || !words.iter().any(|w| row.not.contains(&w.as_str())))
             && row.patterns.iter().any(|pattern| {
                 let spelled = |c: &&str| !code || row.even_code && !(pattern.ends_with('*') && c.ends_with(".md"));
-                candidates.iter().map(String::as_str).chain([full.as_str()]).filter(spelled).any(|c| fits(pattern, c))
+                candidates
+                    .iter()
+                    .map(String::as_str)
+                    .chain([full.as_str()])
+                    .filter(spelled)
+                    .any(|c| matches_row(pattern, c))
             })
     });
     if by_name && (code || words.len() > 1 || lower.contains('.')) {
@@ -241,16 +247,16 @@ pub fn named(name: &str) -> Option<SecretNameKind> {
     if by_name {
         return Some(SecretNameKind::File);
     }
-    // `secrets.json.txt` is what `secrets.json` is.
-    named(lower.strip_suffix(".txt")?)
+    // `secrets.json.txt` counts as `secrets.json`.
+    name_kind(lower.strip_suffix(".txt")?)
 }
 
-/// What a path says: its name, a name in a directory of that name, or a file in a directory of secrets.
+/// What a path means: by its name, as a name in a certain directory, or as a file in a directory of secrets.
 #[must_use]
-pub fn named_path(path: &str) -> Option<SecretNameKind> {
+pub fn path_kind(path: &str) -> Option<SecretNameKind> {
     let name = path.rsplit('/').next().unwrap_or(path);
-    if let Some(named) = named(name) {
-        return Some(named);
+    if let Some(kind) = name_kind(name) {
+        return Some(kind);
     }
     let directory = path[..path.len() - name.len()].trim_end_matches('/');
     if directory.is_empty() {
@@ -259,15 +265,15 @@ pub fn named_path(path: &str) -> Option<SecretNameKind> {
     if is_named_file(directory, name, true) {
         return Some(SecretNameKind::File);
     }
-    in_secret_directory(directory).then(|| of_directory(directory, name)).flatten()
+    in_secret_directory(directory).then(|| kind_in_secret_directory(directory, name)).flatten()
 }
 
-/// Whether git, or another program that the sandbox runs, has to read this file itself.
+/// Whether git, or another program that runs in the sandbox, must read this file itself.
 #[must_use]
 pub fn stays_readable(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let directory = path[..path.len() - name.len()].trim_end_matches('/');
-    named(name).is_none() && is_named_file(directory, name, true) && !is_named_file(directory, name, false)
+    name_kind(name).is_none() && is_named_file(directory, name, true) && !is_named_file(directory, name, false)
 }
 
 fn is_named_file(directory: &str, name: &str, open: bool) -> bool {
@@ -279,12 +285,12 @@ fn is_named_file(directory: &str, name: &str, open: bool) -> bool {
             let base = without_copies(name, table).to_ascii_lowercase();
             if is_sample(&base, &words_of(&base), table) { Vec::new() } else { candidates(&base, table) }
         });
-        all.iter().any(|c| fits(pattern, c))
+        all.iter().any(|c| matches_row(pattern, c))
     })
 }
 
-/// Whether a directory, or one above it, is called as directories of secrets are. What git keeps for itself is apart: a
-/// repository that lies in such a directory still has to work.
+/// Whether a directory, or one above it, has a name of directories of secrets. Git's own files are excluded: a
+/// repository in such a directory must still work.
 #[must_use]
 pub fn in_secret_directory(directory: &str) -> bool {
     let table = table();
@@ -292,7 +298,7 @@ pub fn in_secret_directory(directory: &str) -> bool {
         && !directory.split('/').any(|part| part == ".git")
 }
 
-/// Whether everything in a directory has to be taken for secrets: it is called so, and holds no source code by its name.
+/// Whether everything in a directory counts as secret: its name says so, and no part of its path means source code.
 #[must_use]
 pub fn is_secret_directory(directory: &str) -> bool {
     let table = table();
@@ -301,7 +307,7 @@ pub fn is_secret_directory(directory: &str) -> bool {
 }
 
 /// A file in a directory of secrets.
-fn of_directory(directory: &str, name: &str) -> Option<SecretNameKind> {
+fn kind_in_secret_directory(directory: &str, name: &str) -> Option<SecretNameKind> {
     let table = table();
     let lower = without_copies(name, table).to_ascii_lowercase();
     if table.plain.contains(&lower.as_str()) || is_sample(&lower, &words_of(&lower), table) {
@@ -310,12 +316,13 @@ fn of_directory(directory: &str, name: &str) -> Option<SecretNameKind> {
     match ending_of(&lower) {
         Some(ending) if table.code.contains(&ending) => None,
         Some(_) => Some(SecretNameKind::File),
-        // It may be a directory in its turn.
+        // It may be a directory itself.
         None => is_secret_directory(&format!("{directory}/{name}")).then_some(SecretNameKind::Word),
     }
 }
 
-/// The words of a name: between anything that is no letter or digit, and where small letters become capitals.
+/// The words of a name, separated by anything that is not a letter or digit, and where a small letter is followed by a
+/// capital.
 fn words_of(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word = String::new();
@@ -339,13 +346,13 @@ fn ending_of(name: &str) -> Option<&str> {
     name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && !ending.is_empty()).map(|(_, ending)| ending)
 }
 
-/// Whether the words of a name end in these, with or without the ending, before a stage or a number.
+/// Whether the words of a name end in these, with or without the file ending, before a stage or a number.
 fn ends_in(words: &[String], wanted: &[&str], ending: Option<&str>, table: &Table) -> bool {
-    let meant = |words: &[String]| {
+    let matches = |words: &[String]| {
         let skip = |w: &&String| table.stage.contains(&w.as_str()) || w.bytes().all(|b| b.is_ascii_digit());
-        let kept = words.len() - words.iter().rev().take_while(skip).count();
-        let words = &words[..kept];
-        // `CLIENTSECRET`: nothing tells where its words end.
+        let end = words.len() - words.iter().rev().take_while(skip).count();
+        let words = &words[..end];
+        // `CLIENTSECRET`: nothing shows where its words end.
         let glued = wanted.concat();
         glued.len() > 4 && words.last().is_some_and(|last| last.len() > glued.len() && last.ends_with(&glued))
             || words.last() == Some(&glued)
@@ -354,10 +361,10 @@ fn ends_in(words: &[String], wanted: &[&str], ending: Option<&str>, table: &Tabl
                     word == wanted || word.trim_end_matches(|c: char| c.is_ascii_digit()) == *wanted
                 })
     };
-    meant(words) || ending.is_some() && words.split_last().is_some_and(|(_, before)| meant(before))
+    matches(words) || ending.is_some() && words.split_last().is_some_and(|(_, before)| matches(before))
 }
 
-/// A name without what makes it a copy of another.
+/// A name without the marks of a copy.
 fn without_copies<'n>(name: &'n str, table: &Table) -> &'n str {
     let mut name = name;
     loop {
@@ -384,7 +391,8 @@ fn without_copies<'n>(name: &'n str, table: &Table) -> &'n str {
     }
 }
 
-/// The names that a name stands for: itself, without `.txt`, and without the stage in front, behind or before its ending.
+/// The names that a name may stand for: itself, without `.txt`, and without the stage in front, behind or before its
+/// ending.
 fn candidates(base: &str, table: &Table) -> Vec<String> {
     let mut all = vec![base.to_owned()];
     let mut add = |name: &str| {
@@ -400,7 +408,7 @@ fn candidates(base: &str, table: &Table) -> Vec<String> {
     }
     if let Some(at) = base.find(['.', '-', '_']).filter(|at| stage(&base[..*at])) {
         add(&base[at + 1..]);
-        // `prod.env` has its dot, `prod.npmrc` lost one.
+        // `prod.env` already has its dot; `prod.npmrc` lost one.
         add(&base[at..].replacen(['-', '_'], ".", 1));
     }
     if let Some(at) = base.rfind(['.', '-', '_']).filter(|at| *at > 0 && stage(&base[at + 1..])) {
@@ -423,8 +431,8 @@ fn is_sample(lower: &str, words: &[String], table: &Table) -> bool {
             && is(words.get(words.len() - 2))
 }
 
-/// A pattern of the table against a name: `*` stands for any letters.
-fn fits(pattern: &str, name: &str) -> bool {
+/// Matches a pattern of the table against a name: `*` stands for any letters.
+fn matches_row(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let Some((middle, end)) = rest.rsplit_once('*') else { return name.ends_with(rest) };
@@ -437,7 +445,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     name.ends_with(end)
 }
 
-/// One letter of a pattern.
+/// One element of a pattern.
 #[derive(Debug, Clone, PartialEq)]
 enum Letter {
     One(char),
@@ -447,14 +455,14 @@ enum Letter {
 }
 
 impl Letter {
-    fn takes(&self, c: char) -> bool {
+    fn matches_letter(&self, c: char) -> bool {
         match self {
             Self::One(one) => *one == c,
             Self::Any | Self::Many => true,
             Self::Set { negated, ranges } => {
                 let upper = c.to_ascii_uppercase();
                 let found = ranges.iter().any(|(a, b)| (*a..=*b).contains(&c) || (*a..=*b).contains(&upper));
-                // Negated, either case may be what it still takes.
+                // A negated set may still match the other case of the letter.
                 found != *negated || *negated && c != upper
             }
         }
@@ -477,35 +485,33 @@ impl Letter {
 /// Whether a pattern, with or without directories, is aimed at secrets.
 #[must_use]
 pub fn aims_at_secrets(pattern: &str) -> bool {
-    let Some(all) = braced(pattern) else { return true };
-    all.iter().any(|one| aims(one))
+    let Some(all) = expand_braces(pattern) else { return true };
+    all.iter().any(|one| is_aimed(one))
 }
 
-fn aims(pattern: &str) -> bool {
+fn is_aimed(pattern: &str) -> bool {
     let (directory, name) = match pattern.trim_end_matches('/').rsplit_once('/') {
         Some((directory, name)) => (directory, name),
         None => ("", pattern.trim_end_matches('/')),
     };
-    // `secrets/`, `secrets/**`: whatever is below.
-    let (directory, name) = match pattern.ends_with('/') {
-        true => (pattern.trim_end_matches('/'), "*"),
-        false => (directory, name),
-    };
+    // `secrets/` and `secrets/**` mean everything below.
+    let (directory, name) =
+        if pattern.ends_with('/') { (pattern.trim_end_matches('/'), "*") } else { (directory, name) };
     let Some(spellings) = spellings(name) else { return true };
     let table = table();
     let aimed_name = spellings.iter().any(|s| match literal(s) {
-        Some(text) => named(&text).is_some(),
+        Some(text) => name_kind(&text).is_some(),
         None => {
-            let filled = |with: &str| named(&filling(s, with)).is_some();
-            !table.controls.iter().any(|c| takes(s, c))
-                && (table.exemplars.iter().any(|e| takes(s, e)) || filled("") || filled("x"))
+            let filled = |with: &str| name_kind(&fill(s, with)).is_some();
+            !table.controls.iter().any(|c| matches_letters(s, c))
+                && (table.exemplars.iter().any(|e| matches_letters(s, e)) || filled("") || filled("x"))
         }
     });
-    aimed_name || !directory.is_empty() && aims_through(directory, &spellings)
+    aimed_name || !directory.is_empty() && leads_to_secrets(directory, &spellings)
 }
 
 /// Whether a pattern leads to secrets through the directories that it names.
-fn aims_through(directory: &str, names: &[Vec<Letter>]) -> bool {
+fn leads_to_secrets(directory: &str, names: &[Vec<Letter>]) -> bool {
     let table = table();
     let parts: Vec<Vec<Vec<Letter>>> =
         directory.split('/').filter(|p| !p.is_empty() && *p != ".").filter_map(spellings).collect();
@@ -513,7 +519,7 @@ fn aims_through(directory: &str, names: &[Vec<Letter>]) -> bool {
         part.iter().any(|s| match literal(s) {
             Some(text) => text == name,
             None => {
-                let takes = |name: &str| takes(s, &name.chars().collect::<Vec<char>>());
+                let takes = |name: &str| matches_letters(s, &name.chars().collect::<Vec<char>>());
                 takes(name) && !table.source.iter().any(|c| takes(c))
             }
         })
@@ -526,18 +532,18 @@ fn aims_through(directory: &str, names: &[Vec<Letter>]) -> bool {
         let text: String = s.iter().rev().map_while(|l| if let Letter::One(c) = l { Some(*c) } else { None }).collect();
         let text: String = text.chars().rev().collect();
         text.rsplit_once('.').is_some_and(|(_, ending)| table.code.contains(&ending))
-            || literal(s).is_some_and(|t| of_directory("/secrets", &t).is_none())
+            || literal(s).is_some_and(|t| kind_in_secret_directory("/secrets", &t).is_none())
     };
     if secret && !names.iter().all(code) && (!source || !names.iter().all(|s| ends_open(s))) {
         return true;
     }
     parts.last().is_some_and(|last| {
         table.path_exemplars.iter().any(|(dir, name)| {
-            // A name of its own is enough to mean it; else the directory has to be meant.
-            let narrow = |s: &Vec<Letter>| !table.controls.iter().any(|c| takes(s, c));
-            let reached = last.iter().any(|s| takes(s, dir));
-            let meant = dir.first() == Some(&'.') && is(last, &dir.iter().collect::<String>());
-            reached && names.iter().any(|s| takes(s, name) && (narrow(s) || meant))
+            // A specific name is enough; otherwise the directory must be specific.
+            let narrow = |s: &Vec<Letter>| !table.controls.iter().any(|c| matches_letters(s, c));
+            let reached = last.iter().any(|s| matches_letters(s, dir));
+            let specific = dir.first() == Some(&'.') && is(last, &dir.iter().collect::<String>());
+            reached && names.iter().any(|s| matches_letters(s, name) && (narrow(s) || specific))
         })
     })
 }
@@ -547,7 +553,7 @@ fn ends_open(letters: &[Letter]) -> bool {
     !matches!(letters.last(), Some(Letter::One(_)))
 }
 
-/// A pattern as its letters, one list for each way to spell it; none where there are too many.
+/// A pattern as lists of elements, one list for each way to spell it; none if there are too many.
 fn spellings(pattern: &str) -> Option<Vec<Vec<Letter>>> {
     let mut all: Vec<Vec<Letter>> = vec![Vec::new()];
     for letter in letters(pattern) {
@@ -581,7 +587,7 @@ fn letters(pattern: &str) -> Vec<Letter> {
                 n += 1;
                 Letter::One(chars.get(n - 1).copied().unwrap_or('\\').to_ascii_lowercase())
             }
-            '[' => match set(&chars[n..]) {
+            '[' => match parse_set(&chars[n..]) {
                 Some((letter, length)) => {
                     n += length;
                     letter
@@ -594,8 +600,8 @@ fn letters(pattern: &str) -> Vec<Letter> {
     out
 }
 
-/// The set behind a `[`, and how long it is with its end.
-fn set(chars: &[char]) -> Option<(Letter, usize)> {
+/// The set after a `[`, and its length with its end.
+fn parse_set(chars: &[char]) -> Option<(Letter, usize)> {
     let negated = matches!(chars.first(), Some('!' | '^'));
     let from = usize::from(negated);
     let mut n = from;
@@ -607,7 +613,7 @@ fn set(chars: &[char]) -> Option<(Letter, usize)> {
             return Some((letter, n + 1));
         }
         if c == '[' && matches!(chars.get(n + 1), Some(':' | '.' | '=')) {
-            // A class by its name: any letter, for all that is known here.
+            // A named class: it may match any letter.
             let mark = chars[n + 1];
             let end = (n + 2..chars.len().saturating_sub(1)).find(|m| chars[*m] == mark && chars[m + 1] == ']')?;
             open = true;
@@ -636,7 +642,7 @@ fn literal(letters: &[Letter]) -> Option<String> {
 }
 
 /// A name that a pattern could match.
-fn filling(letters: &[Letter], with: &str) -> String {
+fn fill(letters: &[Letter], with: &str) -> String {
     let mut out = String::new();
     for letter in letters {
         match letter {
@@ -648,8 +654,8 @@ fn filling(letters: &[Letter], with: &str) -> String {
     out
 }
 
-/// Whether a pattern matches a name in small letters.
-fn takes(letters: &[Letter], name: &[char]) -> bool {
+/// Whether a pattern matches a lower-case name.
+fn matches_letters(letters: &[Letter], name: &[char]) -> bool {
     let (mut l, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -658,7 +664,7 @@ fn takes(letters: &[Letter], name: &[char]) -> bool {
                 retry = Some((l, n));
                 l += 1;
             }
-            Some(letter) if letter.takes(name[n]) => (l, n) = (l + 1, n + 1),
+            Some(letter) if letter.matches_letter(name[n]) => (l, n) = (l + 1, n + 1),
             _ => match retry {
                 Some((star, from)) => {
                     retry = Some((star, from + 1));
@@ -671,8 +677,8 @@ fn takes(letters: &[Letter], name: &[char]) -> bool {
     letters[l..].iter().all(|l| *l == Letter::Many)
 }
 
-/// `{a,b}` taken apart, also in each other; none where that is more than anyone would write.
-fn braced(pattern: &str) -> Option<Vec<String>> {
+/// Expands `{a,b}`, also nested; none if there are more alternatives than anyone would write.
+fn expand_braces(pattern: &str) -> Option<Vec<String>> {
     let mut done = Vec::new();
     let mut open = vec![pattern.to_owned()];
     while let Some(one) = open.pop() {
@@ -687,7 +693,7 @@ fn braced(pattern: &str) -> Option<Vec<String>> {
     Some(done)
 }
 
-/// The ways to read the first braces of a pattern that hold a comma.
+/// The ways to read the first braces of a pattern that contain a comma.
 fn alternatives(pattern: &str) -> Option<Vec<String>> {
     let (mut depth, mut start, mut commas) = (0_usize, 0, Vec::new());
     let mut escaped = false;
@@ -745,11 +751,11 @@ mod tests {
                 name.to_ascii_uppercase(),
             ] {
                 let path = format!("/{directory}/{variant}");
-                assert!(named_path(&path).is_some(), "{path}");
+                assert!(path_kind(&path).is_some(), "{path}");
             }
         }
         for name in ["prod.auth.json", "dev.secrets.yml", "prod-id_rsa", "staging.wp-config.php", "auth.prod.json"] {
-            assert!(named(name).is_some(), "{name}");
+            assert!(name_kind(name).is_some(), "{name}");
         }
     }
 

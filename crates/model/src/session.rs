@@ -1,21 +1,21 @@
-//! Who asks, and in which conversation: principals, tokens, sessions.
+//! Who asks, and in which conversation: principals, tokens and sessions.
 
 use crate::{Audience, CredentialKind, Digest, PrincipalId, SessionId, Text, Timestamp, TokenId, Via};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// What a credential may do. Agents never hold the last two.
+/// What a credential may do. Agents never have the last two scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CredentialScope {
-    /// Look at tasks, approvals, sessions.
+    /// Read tasks, approvals and sessions.
     Observe,
-    /// Ask for commands, and control one's tasks.
+    /// Request commands, and control one's own tasks.
     Run,
-    /// Answer approvals, give and revoke grants.
+    /// Answer approvals, add and revoke grants.
     Approve,
-    /// Tokens, and stopping the house.
+    /// Manage tokens, and stop the daemon.
     Admin,
 }
 
@@ -32,7 +32,7 @@ impl CredentialScope {
         }
     }
 
-    /// Whether an agent may hold it.
+    /// Whether an agent may have it.
     #[must_use]
     pub fn for_agents(self) -> bool {
         matches!(self, Self::Observe | Self::Run)
@@ -54,7 +54,7 @@ impl FromStr for CredentialScope {
     }
 }
 
-/// A bearer token, as it is kept: never itself, only its hash.
+/// A bearer token as stored: only its hash, never the token itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
@@ -70,7 +70,7 @@ pub struct Token {
     pub created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// To the hour.
+    /// Rounded to the hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,12 +79,12 @@ pub struct Token {
 
 impl Token {
     #[must_use]
-    pub fn holds(&self, now: Timestamp) -> bool {
+    pub fn is_valid_at(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }
 
-/// One conversation of an agent or client.
+/// One conversation of an agent or a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Session {
@@ -92,30 +92,31 @@ pub struct Session {
     pub principal: PrincipalId,
     pub credential: CredentialKind,
     pub audience: Audience,
-    /// The credential that opened it, by name.
+    /// How the caller that opened it connected.
     #[serde(default)]
     pub by: Via,
-    /// Where its requests run that name no directory.
+    /// The directory for requests that name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<Text>,
-    /// What it may read unasked.
+    /// The directories that it may read without an approval.
     #[serde(default)]
     pub roots: Vec<Text>,
-    /// Its own folder, made when it was opened.
+    /// Its own directory, created when it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<Text>,
-    /// Nobody opened it: the requests of one credential from one repository, by this name.
+    /// Opened automatically for the requests of one credential from one repository; the name identifies both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implicit: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
-    /// What the agent calls this conversation.
+    /// The agent's id of this conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Text>,
-    /// The process of the agent: everything below it is an agent.
+    /// The process of the agent: every process below it counts as an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Process>,
-    /// The process that made it known, before anything of it was: what it is asked, it may put to whoever sits there.
+    /// The process that first reported the conversation. The daemon may send approvals to it, for the person who uses
+    /// that agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<Process>,
     pub opened_at: Timestamp,
@@ -123,7 +124,7 @@ pub struct Session {
     pub ended_at: Option<Timestamp>,
 }
 
-/// A process that cannot be taken for another: its pid, and when it started in ticks since boot.
+/// A process that cannot be confused with another: its pid, and its start time in ticks since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Process {

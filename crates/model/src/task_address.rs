@@ -1,9 +1,9 @@
-//! A task as it is named across homes: `<home>/<task>`. Inside one home its id alone is enough.
+//! The address of a task across homes: `<home>/<task>`. Within one home the task id is enough.
 
 use crate::{DisplaySafe, HomeId, IdError, TaskId};
 use std::{fmt, str::FromStr};
 
-/// Which task of which home.
+/// A task of a home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskAddress {
     pub home: HomeId,
@@ -13,19 +13,19 @@ pub struct TaskAddress {
 /// Why a text does not name a task of this home.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    #[error("`{}` has no home: across homes a task is named <home>/<task>", DisplaySafe::bounded(.0, 80))]
+    #[error("`{}` names no home: use <home>/<task>", DisplaySafe::bounded(.0, 80))]
     NoHome(String),
     #[error(transparent)]
     Id(#[from] IdError),
-    #[error("{named} is another home; this one is {ours}")]
+    #[error("the task belongs to home {named}; this home is {ours}")]
     OtherHome { named: HomeId, ours: HomeId },
-    #[error("{named} cannot be compared: this home has no id yet")]
+    #[error("this home has no id yet, so {named} cannot be compared with it; use the task id alone")]
     Unnamed { named: HomeId },
 }
 
 impl TaskAddress {
-    /// The part of `text` that names a task inside the home `ours`: what follows the home, or all of it where no home is
-    /// named. It may be the beginning of an id, so it is not parsed here.
+    /// The part of `text` that names a task in the home `ours`: the part after the home, or the whole text if it names
+    /// no home. It may be a prefix of an id, so it is not parsed here.
     pub fn within(text: &str, ours: Option<HomeId>) -> Result<&str, AddressError> {
         let Some((home, task)) = text.split_once('/') else { return Ok(text) };
         let named: HomeId = home.parse()?;
@@ -59,7 +59,7 @@ mod tests {
     const TASK: &str = "tk_01jcx3v9q8k2m4ty";
 
     #[test]
-    fn an_address_reads_back() {
+    fn an_address_parses_back() {
         let text = format!("{HOME}/{TASK}");
         let address: TaskAddress = text.parse().unwrap();
         assert_eq!((address.home.to_string(), address.task.to_string()), (HOME.to_owned(), TASK.to_owned()));
@@ -67,9 +67,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_in_words() {
+    fn a_malformed_address_is_refused_with_a_reason() {
         let refused = |text: &str| text.parse::<TaskAddress>().unwrap_err().to_string();
-        assert_eq!(refused(TASK), format!("`{TASK}` has no home: across homes a task is named <home>/<task>"));
+        assert_eq!(refused(TASK), format!("`{TASK}` names no home: use <home>/<task>"));
         for bad in ["", "/", &format!("{TASK}/{HOME}"), &format!("{HOME}/"), &format!("{HOME}/{TASK}/x"), "hm_1/tk_1"] {
             assert!(bad.parse::<TaskAddress>().is_err(), "{bad}");
         }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(TaskAddress::within(&format!("{HOME}/01jcx"), Some(ours)), Ok("01jcx"));
         let others = "hm_01jcx3v9q8k2m4t0";
         let refused = TaskAddress::within(&format!("{others}/{TASK}"), Some(ours)).unwrap_err();
-        assert_eq!(refused.to_string(), format!("{others} is another home; this one is {HOME}"));
+        assert_eq!(refused.to_string(), format!("the task belongs to home {others}; this home is {HOME}"));
         assert!(TaskAddress::within(&format!("{HOME}/{TASK}"), None).is_err());
         assert!(TaskAddress::within("a/b", Some(ours)).is_err());
     }

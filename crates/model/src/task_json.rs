@@ -1,5 +1,5 @@
-//! The JSON form of a task's state: one flat object, as clients have always read it, without the members of stages
-//! that the task has not reached. Only names and places are decided here.
+//! The JSON form of a task's state: one flat object, as clients have always read it, without the members of stages that
+//! the task has not reached. This module only decides names and order.
 
 use crate::{
     ApprovalId, Artifact, Audience, Choice, Confinement, CredentialKind, Digest, EnforcedSandbox, Launch, Limits,
@@ -11,7 +11,7 @@ use crate::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// Everything that is known of a task, as its records tell it.
+/// Everything that the records state about a task.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "TaskState"))]
 struct TaskStateJson<'a> {
@@ -19,7 +19,7 @@ struct TaskStateJson<'a> {
     status: Status,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waits_for: Option<WaitsFor>,
-    /// The place in the queue for a slot, from 1. The house fills in where the task stands now.
+    /// The place in the queue for a slot, from 1. The daemon fills in the current place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     position: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ struct TaskStateJson<'a> {
     title: Option<Cow<'a, Text>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rationale: Option<Cow<'a, Text>>,
-    /// What the asker says of itself.
+    /// Labels that the caller chose.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: Cow<'a, BTreeMap<String, Text>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ struct TaskStateJson<'a> {
     limits: Limits,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workspace: Option<Cow<'a, Text>>,
-    #[serde(default, skip_serializing_if = "is_kept")]
+    #[serde(default, skip_serializing_if = "is_keep")]
     on_session_end: OnSessionEnd,
     #[serde(default, skip_serializing_if = "<[Text]>::is_empty")]
     uncovered: Cow<'a, [Text]>,
@@ -64,16 +64,16 @@ struct TaskStateJson<'a> {
     ruling: Option<Cow<'a, Ruling>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     confinement: Option<Confinement>,
-    /// What its sandbox gave it beyond that, and why.
+    /// What its sandbox allowed beyond the confinement, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sandbox: Option<Cow<'a, SandboxSummary>>,
-    /// How far the kernel enforced it.
+    /// What the kernel enforced of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     enforced: Option<Cow<'a, EnforcedSandbox>>,
-    /// It failed, and its confinement may be why: in one line, with what to do.
+    /// The command failed, and the sandbox may be the reason: one line that says what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<Cow<'a, Text>>,
-    /// Files that make programs run later, which it changed.
+    /// Escape files that it changed: they make programs run later.
     #[serde(default, skip_serializing_if = "<[Text]>::is_empty")]
     escapes: Cow<'a, [Text]>,
     asked_at: Timestamp,
@@ -83,7 +83,7 @@ struct TaskStateJson<'a> {
     spawned_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended_at: Option<Timestamp>,
-    /// Whoever asked runs it; the house only looks on.
+    /// The agent runs it itself (witness mode); the daemon only records it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     observed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,15 +95,15 @@ struct TaskStateJson<'a> {
     streams: Cow<'a, BTreeMap<StreamName, StreamState>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     terminal: Option<Terminal>,
-    /// Where the program in the foreground is, when it has moved.
+    /// The directory of the foreground program, if it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     current_directory: Option<Cow<'a, Text>>,
     #[serde(default, skip_serializing_if = "<[Artifact]>::is_empty")]
     artifacts: Cow<'a, [Artifact]>,
-    /// Bytes that went into the task's standard input.
+    /// Bytes written to the task's standard input.
     #[serde(default, skip_serializing_if = "is_zero")]
     stdin_bytes: u64,
-    /// Descendants that outlived the main process and were kept, as asked.
+    /// Descendants that outlived the main process and were kept, as requested.
     #[serde(default, skip_serializing_if = "<[u32]>::is_empty")]
     kept: Cow<'a, [u32]>,
     #[serde(default, skip_serializing_if = "<[u32]>::is_empty")]
@@ -125,7 +125,7 @@ struct TaskStateJson<'a> {
     next_seq: u64,
 }
 
-fn is_kept(policy: &OnSessionEnd) -> bool {
+fn is_keep(policy: &OnSessionEnd) -> bool {
     *policy == OnSessionEnd::Keep
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn is_zero(n: &u64) -> bool {
 
 impl Serialize for TaskState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        TaskStateJson::of(self).serialize(serializer)
+        TaskStateJson::from_state(self).serialize(serializer)
     }
 }
 
@@ -156,7 +156,7 @@ impl schemars::JsonSchema for TaskState {
     }
 }
 
-/// What is there, borrowed.
+/// Borrows an optional value.
 fn borrowed<T: Clone>(value: Option<&T>) -> Option<Cow<'_, T>> {
     value.map(Cow::Borrowed)
 }
@@ -166,7 +166,7 @@ fn owned<T: Clone>(value: Option<Cow<'_, T>>) -> Option<T> {
 }
 
 impl<'a> TaskStateJson<'a> {
-    fn of(state: &'a TaskState) -> Self {
+    fn from_state(state: &'a TaskState) -> Self {
         let TaskState { request, question, sandbox, io, aftermath, settlement, .. } = state;
         let (question, sandbox, settlement) = (question.as_ref(), sandbox.as_ref(), settlement.as_ref());
         let usage = state.usage();

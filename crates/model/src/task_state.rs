@@ -10,7 +10,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything that is known of a task, as its records tell it.
+/// Everything that the records state about a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskState {
     pub task_id: TaskId,
@@ -34,7 +34,7 @@ pub struct TaskState {
     pub next_seq: u64,
 }
 
-/// What was asked for, by whom, and under which terms. Clean, unlike the request itself.
+/// The request, who made it, and its conditions. Clean, unlike the request itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestSummary {
     pub asked_at: Timestamp,
@@ -46,7 +46,7 @@ pub struct RequestSummary {
     pub tool: Tool,
     pub title: Option<Text>,
     pub rationale: Option<Text>,
-    /// What the asker says of itself.
+    /// Labels that the caller chose.
     pub labels: BTreeMap<String, Text>,
     pub session_id: Option<SessionId>,
     pub principal: PrincipalId,
@@ -60,7 +60,7 @@ pub struct RequestSummary {
     pub on_session_end: OnSessionEnd,
 }
 
-/// What a person is, or was, asked.
+/// The question to a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     pub approval_id: ApprovalId,
@@ -69,7 +69,7 @@ pub struct Question {
     pub options: Vec<Choice>,
 }
 
-/// How the question "may this run?" was answered.
+/// The decision whether the task may run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "answer", rename_all = "snake_case")]
@@ -92,13 +92,13 @@ pub enum Ruling {
     },
 }
 
-/// What holds the task: permitted with the permission, enforced when its process starts.
+/// The sandbox of the task: granted with the permission, enforced when its process starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSandbox {
     pub confinement: Confinement,
-    /// What its sandbox gave it beyond that, and why.
+    /// What it allows beyond the confinement, and why.
     pub summary: Option<SandboxSummary>,
-    /// How far the kernel enforced it.
+    /// What the kernel enforced of it.
     pub enforced: Option<EnforcedSandbox>,
 }
 
@@ -106,11 +106,11 @@ pub struct TaskSandbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueWait {
     pub waits_for: WaitsFor,
-    /// The place in the queue for a slot, from 1. The daemon fills in where the task stands now.
+    /// The place in the queue for a slot, from 1. The daemon fills in the current place.
     pub position: Option<u64>,
 }
 
-/// The moment from which the task runs, and who runs it.
+/// When the task started, and who runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
     pub at: Timestamp,
@@ -121,7 +121,7 @@ pub struct Launch {
 pub enum Runner {
     /// A shim of the daemon; its journal begins at `first_seq`.
     Shim { pid: u32, first_seq: u64 },
-    /// The asker itself; the daemon is only told how it went.
+    /// The agent itself (witness mode); it only reports the result to the daemon.
     Asker,
 }
 
@@ -132,24 +132,24 @@ pub struct MainProcess {
     pub spawned_at: Timestamp,
 }
 
-/// What went into the task and came out of it.
+/// Input and output of the task.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TaskIo {
     pub streams: BTreeMap<StreamName, StreamState>,
     pub terminal: Option<Terminal>,
-    /// Where the program in the foreground is, when it has moved.
+    /// The directory of the foreground program, if it changed.
     pub current_directory: Option<Text>,
     pub artifacts: Vec<Artifact>,
-    /// Bytes that went into the task's standard input.
+    /// Bytes written to the task's standard input.
     pub stdin_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamState {
-    /// The end of the stream: what was kept and what was dropped.
+    /// The length of the stream, with dropped bytes.
     pub bytes: u64,
-    /// What the output limit dropped.
+    /// How many bytes the output limit dropped.
     #[serde(default, skip_serializing_if = "crate::task_json::is_zero")]
     pub dropped: u64,
     pub redactions: u64,
@@ -163,11 +163,11 @@ pub struct StreamState {
 pub struct Terminal {
     pub rows: u16,
     pub cols: u16,
-    /// `false` while lines are read without being shown, as for a password.
+    /// `false` while typed text is not shown, as for a password.
     pub echo: bool,
 }
 
-/// Bytes that are kept beside the journal.
+/// A file beside the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
@@ -177,14 +177,14 @@ pub struct Artifact {
     pub sha256: Digest,
 }
 
-/// What the task left behind, and what its confinement may have refused it.
+/// What the task left behind, and a note if its sandbox may have blocked it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PostRunFindings {
-    /// It failed, and its confinement may be why: in one line, with what to do.
+    /// The command failed, and the sandbox may be the reason: one line that says what to do.
     pub note: Option<Text>,
-    /// Files that make programs run later, which it changed.
+    /// Escape files that it changed: they make programs run later.
     pub escapes: Vec<Text>,
-    /// Descendants that outlived the main process and were kept, as asked.
+    /// Descendants that outlived the main process and were kept, as requested.
     pub kept: Vec<u32>,
     pub survivors: Vec<u32>,
 }
@@ -193,7 +193,7 @@ pub struct PostRunFindings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessEnd {
     pub at: Timestamp,
-    /// What the kernel counted; unknown for a task without a process, and for one that was lost.
+    /// What the kernel measured; unknown for a task without a process, and for a lost one.
     pub usage: Option<Usage>,
 }
 
@@ -243,7 +243,7 @@ impl TaskState {
         self.sandbox.as_ref().map(|s| s.confinement)
     }
 
-    /// How far the kernel enforced its confinement.
+    /// What the kernel enforced of its confinement.
     #[must_use]
     pub fn enforced(&self) -> Option<&EnforcedSandbox> {
         self.sandbox.as_ref().and_then(|s| s.enforced.as_ref())
@@ -254,7 +254,7 @@ impl TaskState {
         self.launch.map(|l| l.at)
     }
 
-    /// Whether the asker runs it itself, and the daemon only looks on.
+    /// Whether the agent runs it itself (witness mode) and the daemon only records it.
     #[must_use]
     pub fn observed(&self) -> bool {
         self.launch.is_some_and(|l| l.runner == Runner::Asker)

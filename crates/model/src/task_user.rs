@@ -1,13 +1,13 @@
-//! A user of the machine, for a house that runs tasks for several: whom a task runs as.
+//! A user of the machine that the system service runs tasks as.
 
 use serde::{Deserialize, Serialize};
 
-/// As the system's tables have it. An ordinary house needs none: its tasks run as itself.
+/// An entry of the system's user table. Without the system service, tasks run as the daemon's own user and need none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskUser {
     pub uid: u32,
     pub gid: u32,
-    /// All of them, the one above among them.
+    /// All groups, with the primary one.
     pub groups: Vec<u32>,
     pub name: String,
     pub home: String,
@@ -15,7 +15,7 @@ pub struct TaskUser {
 }
 
 impl TaskUser {
-    /// Finds a user in the texts of `/etc/passwd` and `/etc/group`. A line that is not understood is nobody's.
+    /// Finds a user in the texts of `/etc/passwd` and `/etc/group`. Lines that cannot be parsed are ignored.
     #[must_use]
     pub fn find(uid: u32, passwd: &str, group: &str) -> Option<Self> {
         let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_found_with_their_groups_and_nothing_odd_is_taken_for_one() {
+    fn users_are_found_with_their_groups_and_malformed_lines_are_ignored() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\n# note\nann:x:1000:1000:Ann,,,:/home/ann:/bin/zsh\nodd:x:1001\n\
                       nohome:x:1002:1002:::/bin/sh\nrel:x:1003:1003::home:/bin/sh\n";
         let group = "root:x:0:\ndocker:x:998:bob,ann\nannex:x:50:annex\nann:x:1000:\nbad:x:zz:ann\n";

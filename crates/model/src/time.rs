@@ -1,4 +1,4 @@
-//! A moment on the wall clock, written as RFC 3339 with microseconds. Reading the clock is the caller's affair.
+//! A time on the wall clock, written as RFC 3339 with microseconds. Callers read the clock.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -20,7 +20,7 @@ impl Timestamp {
         u64::try_from(self.0 / 1000).unwrap_or(0)
     }
 
-    /// Time since `earlier`; none when the clock stepped back between the two.
+    /// The time since `earlier`; zero if the clock went back in between.
     pub fn since(self, earlier: Timestamp) -> std::time::Duration {
         std::time::Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_have_six_digits_and_read_back() {
+    fn times_have_six_digits_and_parse_back() {
         let at = Timestamp::from_micros(1_731_722_988_000_120);
         assert_eq!(at.to_string(), "2024-11-16T02:09:48.000120Z");
         assert_eq!(serde_json::from_str::<Timestamp>(&serde_json::to_string(&at).unwrap()).unwrap(), at);

@@ -1,5 +1,5 @@
-//! The one table of tools: what a model may call, what each call takes, and what it becomes. MCP lists its rows word for
-//! word; their order and words are part of what a model has learnt to expect.
+//! The one table of tools: what a model may call, the arguments of each call, and what the call becomes. MCP lists the rows
+//! verbatim and in this order; models rely on both.
 
 use crate::{DisplaySafe, Refusal, RefusalCode, Tool};
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -12,31 +12,31 @@ pub struct ToolSpec {
     pub name: &'static str,
     pub title: &'static str,
     pub description: &'static str,
-    /// JSON Schema of its arguments, as text; [`ToolSpec::schema`] reads it.
+    /// The JSON Schema of its arguments, as text; [`ToolSpec::schema`] parses it.
     arguments: &'static str,
-    /// A call changes nothing, however often it is made.
+    /// A call changes nothing.
     pub read_only: bool,
-    /// A call may remove or end something.
+    /// A call may remove or stop something.
     pub destructive: bool,
-    /// A call may reach what is outside of this machine.
+    /// A call may reach other machines.
     pub open_world: bool,
     pub becomes: ToolCallKind,
-    /// MCP clients are offered it.
+    /// MCP clients get this tool.
     pub mcp: bool,
 }
 
 /// What a call becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCallKind {
-    /// A task, which `POST /tasks` takes under this tool.
+    /// A task, as from `POST /tasks` with this tool.
     Task(Tool),
-    /// A task that only a session asks for, on its own route.
+    /// A task that only a session can request, on its own route.
     SessionTask(Tool),
-    /// No task: the call looks at one, or acts on one.
+    /// No task: the call reads or controls an existing one.
     Nothing,
 }
 
-/// Acts on a task or a session.
+/// The base of tools that control a task or a session.
 const CONTROL: ToolSpec = ToolSpec {
     name: "",
     title: "",
@@ -49,27 +49,27 @@ const CONTROL: ToolSpec = ToolSpec {
     mcp: true,
 };
 const READS: ToolSpec = ToolSpec { read_only: true, ..CONTROL };
-/// Does its work on one file, as a task. MCP clients have file tools of their own.
+/// The base of tools that work on one file, as a task. MCP clients have their own file tools.
 const FILE: ToolSpec = ToolSpec { mcp: false, ..CONTROL };
 
 pub static ALL: &[ToolSpec] = &[
     ToolSpec {
         name: "run",
         title: "Run a command",
-        description: "Runs shell text as a task. Answers when it has ended or wait_s has passed, with its task_id either way.",
+        description: "Runs a shell command as a task. Returns when the task has ended or after wait_s seconds, in both cases with its task_id. If a person must approve the command first, the task waits; use task_wait to continue.",
         arguments: r#"{"type":"object","required":["command"],"additionalProperties":false,"properties":{
-            "command":{"type":"string","description":"Shell text, for bash"},
-            "cwd":{"type":"string","description":"Absolute directory; by default the session's"},
-            "timeout_s":{"type":"integer","minimum":1,"description":"End it after so many seconds"},
-            "background":{"type":"boolean","description":"Answer at once; it goes on by itself"},
-            "pty":{"type":"boolean","description":"Give it a terminal; needs a rationale"},
-            "stdin":{"type":"boolean","description":"Input will be sent with task_input"},
+            "command":{"type":"string","description":"The command, as bash text"},
+            "cwd":{"type":"string","description":"Absolute path of the directory to run in; the session's directory by default"},
+            "timeout_s":{"type":"integer","minimum":1,"description":"Stop the task after this many seconds"},
+            "background":{"type":"boolean","description":"Return immediately; the task keeps running"},
+            "pty":{"type":"boolean","description":"Run in a terminal; requires a rationale"},
+            "stdin":{"type":"boolean","description":"Keep standard input open for task_input"},
             "title":{"type":"string"},
-            "rationale":{"type":"string","description":"Why this is needed, for the person who may be asked"},
-            "wait_s":{"type":"integer","minimum":0,"maximum":3600,"description":"How long to wait for its end; 50 by default"},
-            "confinement":{"type":"string","enum":["shield","workspace","read_only"],"description":"The sandbox to run in; a wider one than it would get is asked about"},
-            "network":{"type":"string","enum":["none","open"],"description":"open: it needs the network, which is asked about"},
-            "on_disconnect":{"type":"string","enum":["detach","kill"],"description":"What becomes of it when this call is cancelled or the connection breaks; detach by default"}}}"#,
+            "rationale":{"type":"string","description":"Why the command is needed; shown to the person who approves it"},
+            "wait_s":{"type":"integer","minimum":0,"maximum":3600,"description":"How many seconds to wait for the end of the task; 50 by default"},
+            "confinement":{"type":"string","enum":["shield","workspace","read_only"],"description":"The sandbox to run in. A weaker one than the default needs approval"},
+            "network":{"type":"string","enum":["none","open"],"description":"open: the command needs the network, which needs approval"},
+            "on_disconnect":{"type":"string","enum":["detach","kill"],"description":"What happens to the task if this call is cancelled or the connection breaks: detach (it keeps running, the default) or kill"}}}"#,
         destructive: true,
         open_world: true,
         becomes: ToolCallKind::Task(Tool::Shell),
@@ -78,47 +78,47 @@ pub static ALL: &[ToolSpec] = &[
     ToolSpec {
         name: "task_list",
         title: "List tasks",
-        description: "The tasks that may be seen from here, newest first.",
+        description: "Lists the tasks that this session may see, newest first.",
         arguments: r#"{"type":"object","additionalProperties":false,"properties":{
             "status":{"type":"string","enum":["queued","running","exited","cancelled","failed"]},
             "limit":{"type":"integer","minimum":1,"maximum":100},
-            "cursor":{"type":"string","description":"`next` of the page before"}}}"#,
+            "cursor":{"type":"string","description":"`next` of the previous page"}}}"#,
         ..READS
     },
     ToolSpec {
         name: "task_status",
-        title: "Look at a task",
-        description: "Whether a task waits, runs or has ended, and how.",
+        title: "Show a task",
+        description: "Shows whether a task waits, runs or has ended, and its outcome.",
         arguments: r#"{"type":"object","required":["task_id"],"additionalProperties":false,"properties":{"task_id":{"type":"string"}}}"#,
         ..READS
     },
     ToolSpec {
         name: "task_wait",
         title: "Wait for a task",
-        description: "Waits until a task has ended, or wait_s has passed; also for one that waits for approval.",
+        description: "Waits until a task has ended or wait_s seconds have passed. Also works for a task that waits for approval.",
         arguments: r#"{"type":"object","required":["task_id"],"additionalProperties":false,"properties":{
             "task_id":{"type":"string"},
-            "wait_s":{"type":"integer","minimum":0,"maximum":3600,"description":"50 by default"}}}"#,
+            "wait_s":{"type":"integer","minimum":0,"maximum":3600,"description":"How many seconds to wait; 50 by default"}}}"#,
         ..READS
     },
     ToolSpec {
         name: "task_output",
         title: "Read output",
-        description: "Output of a task by byte offset, by lines, or its last lines; while it runs and after.",
+        description: "Reads the output of a task by byte offset, by line, or from the end, while it runs or afterwards.",
         arguments: r#"{"type":"object","required":["task_id"],"additionalProperties":false,"properties":{
             "task_id":{"type":"string"},
-            "stream":{"type":"string","enum":["stdout","stderr","pty"],"description":"stdout by default, pty for a terminal"},
-            "offset":{"type":"integer","minimum":0,"description":"From this byte on"},
+            "stream":{"type":"string","enum":["stdout","stderr","pty"],"description":"stdout by default; pty for a task with a terminal"},
+            "offset":{"type":"integer","minimum":0,"description":"The first byte to read"},
             "max_bytes":{"type":"integer","minimum":1,"maximum":65536},
-            "line":{"type":"integer","minimum":1,"description":"From this line on, with `lines`"},
-            "lines":{"type":"integer","minimum":1,"maximum":2000},
-            "tail":{"type":"integer","minimum":1,"maximum":2000,"description":"The last so many lines"}}}"#,
+            "line":{"type":"integer","minimum":1,"description":"The first line to read, from 1; with `lines`"},
+            "lines":{"type":"integer","minimum":1,"maximum":2000,"description":"How many lines to read"},
+            "tail":{"type":"integer","minimum":1,"maximum":2000,"description":"How many of the last lines to read"}}}"#,
         ..READS
     },
     ToolSpec {
         name: "task_search",
         title: "Search output",
-        description: "Lines of a task's output that match, with their places; resumable.",
+        description: "Searches the output of a task and returns the matching lines with their positions, page by page.",
         arguments: r#"{"type":"object","required":["task_id","pattern"],"additionalProperties":false,"properties":{
             "task_id":{"type":"string"},
             "pattern":{"type":"string"},
@@ -127,24 +127,24 @@ pub static ALL: &[ToolSpec] = &[
             "stream":{"type":"string","enum":["stdout","stderr","pty"]},
             "context":{"type":"integer","minimum":0,"maximum":20},
             "max_results":{"type":"integer","minimum":1,"maximum":200},
-            "after":{"type":"string","description":"`next` of the page before"}}}"#,
+            "after":{"type":"string","description":"`next` of the previous page"}}}"#,
         ..READS
     },
     ToolSpec {
         name: "task_input",
         title: "Type into a task",
-        description: "Sends text or keys to a task that takes input.",
+        description: "Sends text or keys to a task with open standard input or a terminal.",
         arguments: r#"{"type":"object","required":["task_id"],"additionalProperties":false,"properties":{
             "task_id":{"type":"string"},
             "text":{"type":"string"},
-            "keys":{"type":"array","items":{"type":"string"},"description":"Keys such as enter, ctrl-c, up"},
-            "eof":{"type":"boolean","description":"End of input"}}}"#,
+            "keys":{"type":"array","items":{"type":"string"},"description":"Keys by name, such as enter, ctrl-c or up; only for a terminal"},
+            "eof":{"type":"boolean","description":"Close standard input"}}}"#,
         ..CONTROL
     },
     ToolSpec {
         name: "task_resize",
         title: "Resize a terminal",
-        description: "Gives the terminal of a task another size.",
+        description: "Changes the size of a task's terminal.",
         arguments: r#"{"type":"object","required":["task_id","rows","cols"],"additionalProperties":false,"properties":{
             "task_id":{"type":"string"},
             "rows":{"type":"integer","minimum":1,"maximum":1000},
@@ -164,7 +164,7 @@ pub static ALL: &[ToolSpec] = &[
     ToolSpec {
         name: "task_cancel",
         title: "Cancel a task",
-        description: "Withdraws a task that waits, or ends one that runs, with everything that it started.",
+        description: "Withdraws a waiting task, or stops a running one with all processes that it started.",
         arguments: r#"{"type":"object","required":["task_id"],"additionalProperties":false,"properties":{
             "task_id":{"type":"string"},
             "reason":{"type":"string"}}}"#,
@@ -173,10 +173,10 @@ pub static ALL: &[ToolSpec] = &[
     },
     ToolSpec {
         name: "set_working_directory",
-        title: "Work in another directory",
-        description: "Commands that name no directory run there from now on. Outside of what this session may read, a person is asked.",
+        title: "Set the working directory",
+        description: "Sets the directory for later commands without a cwd. A directory outside the workspace roots of this session needs approval.",
         arguments: r#"{"type":"object","required":["path"],"additionalProperties":false,"properties":{
-            "path":{"type":"string","description":"Absolute"},
+            "path":{"type":"string","description":"Absolute path of the directory"},
             "wait_s":{"type":"integer","minimum":0,"maximum":3600}}}"#,
         becomes: ToolCallKind::SessionTask(Tool::SetWorkingDirectory),
         ..CONTROL
@@ -184,19 +184,19 @@ pub static ALL: &[ToolSpec] = &[
     ToolSpec {
         name: "receipt_get",
         title: "Get a receipt",
-        description: "The signed account of a task that has ended: what was asked, who allowed it, what ran, how it ended.",
+        description: "Returns the signed receipt of a task that has ended: the request, who allowed it, what ran, and the outcome.",
         arguments: r#"{"type":"object","required":["task_id"],"additionalProperties":false,"properties":{"task_id":{"type":"string"}}}"#,
         ..READS
     },
     ToolSpec {
         name: "read_file",
         title: "Read a file",
-        description: "Shows a file, or some of its lines, with secrets taken out.",
+        description: "Reads a file, or some of its lines, with secrets redacted.",
         arguments: r#"{"type":"object","required":["path"],"additionalProperties":false,"properties":{
-            "path":{"type":"string","description":"Below cwd, unless it is absolute"},
-            "cwd":{"type":"string","description":"Absolute directory; by default the session's"},
-            "first_line":{"type":"integer","minimum":1,"description":"The first line to show"},
-            "line_count":{"type":"integer","minimum":1,"description":"How many lines to show"}}}"#,
+            "path":{"type":"string","description":"Relative to cwd, or absolute"},
+            "cwd":{"type":"string","description":"Absolute path of the directory to run in; the session's directory by default"},
+            "first_line":{"type":"integer","minimum":1,"description":"The first line to read, from 1"},
+            "line_count":{"type":"integer","minimum":1,"description":"How many lines to read"}}}"#,
         read_only: true,
         becomes: ToolCallKind::Task(Tool::ReadFile),
         ..FILE
@@ -204,11 +204,11 @@ pub static ALL: &[ToolSpec] = &[
     ToolSpec {
         name: "write_file",
         title: "Write a file",
-        description: "Makes a file hold exactly this content.",
+        description: "Writes a file with exactly this content.",
         arguments: r#"{"type":"object","required":["path","content"],"additionalProperties":false,"properties":{
-            "path":{"type":"string","description":"Below cwd, unless it is absolute"},
-            "cwd":{"type":"string","description":"Absolute directory; by default the session's"},
-            "content":{"type":"string","description":"All that the file shall hold"}}}"#,
+            "path":{"type":"string","description":"Relative to cwd, or absolute"},
+            "cwd":{"type":"string","description":"Absolute path of the directory to run in; the session's directory by default"},
+            "content":{"type":"string","description":"The whole content of the file"}}}"#,
         destructive: true,
         becomes: ToolCallKind::Task(Tool::WriteFile),
         ..FILE
@@ -216,13 +216,13 @@ pub static ALL: &[ToolSpec] = &[
     ToolSpec {
         name: "edit_file",
         title: "Edit a file",
-        description: "Replaces a piece of a file, as read_file shows it, with another.",
+        description: "Replaces text in a file. `old` must match the text as read_file shows it.",
         arguments: r#"{"type":"object","required":["path","old","new"],"additionalProperties":false,"properties":{
-            "path":{"type":"string","description":"Below cwd, unless it is absolute"},
-            "cwd":{"type":"string","description":"Absolute directory; by default the session's"},
-            "old":{"type":"string","minLength":1,"description":"What stands there now"},
-            "new":{"type":"string","description":"What shall stand there"},
-            "all":{"type":"boolean","description":"Wherever it stands; without this it must stand there once"}}}"#,
+            "path":{"type":"string","description":"Relative to cwd, or absolute"},
+            "cwd":{"type":"string","description":"Absolute path of the directory to run in; the session's directory by default"},
+            "old":{"type":"string","minLength":1,"description":"The text to replace"},
+            "new":{"type":"string","description":"The new text"},
+            "all":{"type":"boolean","description":"Replace every occurrence; by default `old` must occur exactly once"}}}"#,
         destructive: true,
         becomes: ToolCallKind::Task(Tool::EditFile),
         ..FILE
@@ -235,38 +235,40 @@ static SCHEMAS: LazyLock<BTreeMap<&str, Value>> = LazyLock::new(|| {
 });
 
 impl ToolSpec {
-    /// JSON Schema of its arguments.
+    /// The JSON Schema of its arguments.
     #[must_use]
     pub fn schema(&self) -> &'static Value {
         &SCHEMAS[self.name]
     }
 
-    /// Refuses arguments that the tool does not have, and a call without one that it needs.
+    /// Refuses a call with an unknown argument or without a required one.
     pub fn check_arguments(&self, arguments: &Map<String, Value>) -> Result<(), Refusal> {
         let schema = self.schema();
         if let Some(name) = arguments.keys().find(|name| schema["properties"].get(name.as_str()).is_none()) {
             let shown = DisplaySafe::bounded(name, 40);
-            return Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` takes no `{shown}`", self.name)));
+            return Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` has no argument `{shown}`", self.name)));
         }
-        let mut needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        match needed.find(|name| !arguments.contains_key(*name)) {
-            Some(name) => Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` needs `{name}`", self.name))),
+        let mut required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        match required.find(|name| !arguments.contains_key(*name)) {
+            Some(name) => {
+                Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` needs the argument `{name}`", self.name)))
+            }
             None => Ok(()),
         }
     }
 }
 
 #[must_use]
-pub fn named(name: &str) -> Option<&'static ToolSpec> {
+pub fn find_tool(name: &str) -> Option<&'static ToolSpec> {
     ALL.iter().find(|spec| spec.name == name)
 }
 
-/// The rows that MCP clients are offered, in order.
+/// The tools that MCP clients get, in order.
 pub fn offered_by_mcp() -> impl Iterator<Item = &'static ToolSpec> {
     ALL.iter().filter(|spec| spec.mcp)
 }
 
-/// The tools that `POST /tasks` takes, in order.
+/// The tools that `POST /tasks` accepts, in order.
 pub fn requestable() -> impl Iterator<Item = Tool> {
     ALL.iter().filter_map(|spec| match spec.becomes {
         ToolCallKind::Task(tool) => Some(tool),
@@ -274,12 +276,15 @@ pub fn requestable() -> impl Iterator<Item = Tool> {
     })
 }
 
-/// Refuses a tool that grants can name and requests cannot.
+/// Refuses a tool that grants may name but requests may not.
 pub fn check_requestable(tool: Tool) -> Result<(), Refusal> {
     if requestable().any(|known| known == tool) {
         return Ok(());
     }
-    Err(Refusal::new(RefusalCode::Unsupported, format!("`{}` cannot be asked for: {}", tool.as_str(), use_one_of())))
+    Err(Refusal::new(
+        RefusalCode::Unsupported,
+        format!("a request cannot name the tool `{}`: {}", tool.as_str(), use_one_of()),
+    ))
 }
 
 fn use_one_of() -> String {
@@ -287,7 +292,8 @@ fn use_one_of() -> String {
     format!("use one of {}", names.join(", "))
 }
 
-/// Every tool that a record or a grant may name is read; of a name that none has, the error says what can be asked for.
+/// Reads every tool that a record or a grant may name. The error for an unknown name lists the tools that a request may
+/// name.
 impl<'de> Deserialize<'de> for Tool {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = Cow::<'de, str>::deserialize(deserializer)?;
@@ -303,7 +309,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn mcp_is_offered_the_tools_of_the_contract_in_their_order() {
+    fn mcp_clients_get_the_tools_of_the_contract_in_order() {
         let names: Vec<&str> = offered_by_mcp().map(|spec| spec.name).collect();
         let wanted = [
             "run",
@@ -323,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_a_closed_schema_and_hints_that_agree() {
+    fn every_row_has_a_closed_schema_and_consistent_hints() {
         for spec in ALL {
             let schema = spec.schema();
             assert_eq!(schema["type"], "object", "{}", spec.name);
@@ -335,12 +341,12 @@ mod tests {
             assert!(!(spec.read_only && spec.destructive), "{}", spec.name);
         }
         let names: BTreeSet<&str> = ALL.iter().map(|spec| spec.name).collect();
-        assert_eq!(names.len(), ALL.len(), "a name stands for one tool");
-        assert!(ALL.iter().all(|spec| named(spec.name).is_some_and(|found| std::ptr::eq(found, spec))));
+        assert_eq!(names.len(), ALL.len(), "two tools have the same name");
+        assert!(ALL.iter().all(|spec| find_tool(spec.name).is_some_and(|found| std::ptr::eq(found, spec))));
     }
 
     #[test]
-    fn the_tools_that_can_be_asked_for_are_those_that_run() {
+    fn only_tools_that_run_can_be_requested() {
         let names: Vec<&str> = requestable().map(Tool::as_str).collect();
         assert_eq!(names, ["shell", "read_file", "write_file", "edit_file"]);
         for tool in Tool::ALL {
@@ -351,12 +357,12 @@ mod tests {
         assert_eq!(refusal.code, RefusalCode::Unsupported);
         assert_eq!(
             refusal.message,
-            "`git_log` cannot be asked for: use one of shell, read_file, write_file, edit_file"
+            "a request cannot name the tool `git_log`: use one of shell, read_file, write_file, edit_file"
         );
     }
 
     #[test]
-    fn a_tool_that_does_not_exist_is_refused_with_those_that_can_be_asked_for() {
+    fn an_unknown_tool_is_refused_with_the_list_of_requestable_ones() {
         let error = serde_json::from_str::<Tool>(r#""bash""#).unwrap_err().to_string();
         assert!(
             error.starts_with("there is no tool `bash`: use one of shell, read_file, write_file, edit_file"),
@@ -368,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_that_a_grant_or_a_record_names_reads_as_it_was_written() {
+    fn every_tool_keeps_its_stored_name() {
         for tool in Tool::ALL {
             let written = serde_json::to_string(&tool).unwrap();
             assert_eq!(written, format!("\"{}\"", tool.as_str()));
@@ -378,14 +384,17 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_those_of_the_tool() {
+    fn unknown_and_missing_arguments_are_refused() {
         let check = |tool: &str, arguments: Value| {
             let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-            named(tool).unwrap().check_arguments(&arguments).map_err(|refusal| refusal.message)
+            find_tool(tool).unwrap().check_arguments(&arguments).map_err(|refusal| refusal.message)
         };
         assert_eq!(check("run", serde_json::json!({"command": "ls"})), Ok(()));
-        assert_eq!(check("run", serde_json::json!({"command": "ls", "x": 1})), Err("`run` takes no `x`".to_owned()));
-        assert_eq!(check("run", serde_json::json!({})), Err("`run` needs `command`".to_owned()));
+        assert_eq!(
+            check("run", serde_json::json!({"command": "ls", "x": 1})),
+            Err("`run` has no argument `x`".to_owned())
+        );
+        assert_eq!(check("run", serde_json::json!({})), Err("`run` needs the argument `command`".to_owned()));
         assert_eq!(check("task_list", serde_json::json!({})), Ok(()));
     }
 }

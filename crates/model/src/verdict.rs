@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Runs without asking; `rule` says what covers it.
+    /// Runs without an approval; `rule` names what covers it.
     Allow {
         rule: &'static str,
     },
-    /// Waits for a person, about these occurrences.
+    /// Waits for a person, because of these occurrences.
     Ask {
         uncovered: Vec<usize>,
     },
     Deny(Refusal),
 }
 
-/// A verdict in one word: what an operator's rule says, and what `POST /check` and `csn check` answer.
+/// A verdict in one word: the answer of an operator's rule, of `POST /check` and of `csn check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -49,49 +49,49 @@ impl Verdict {
     }
 }
 
-/// What lets one occurrence run.
+/// What allows one command of a plan to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Coverage {
-    /// It only says something, or changes its own shell.
+    /// It only prints something or changes its own shell.
     SideEffect,
-    /// A reviewed read-only phrase.
+    /// A known read-only command, by the name of its phrase.
     Phrase(&'static str),
-    /// A saved grant, and how it is labelled.
+    /// A saved grant with its label.
     Grant { id: GrantId, label: String },
     /// An operator's rule, by its name.
     Rule(String),
-    /// Another occurrence stands for it.
+    /// Another command of the plan covers it.
     Elsewhere,
-    /// Nothing; with the reason, and what would help.
+    /// Nothing covers it: why, and what would help.
     None { why: String, help: String },
 }
 
 impl Coverage {
     #[must_use]
-    pub fn holds(&self) -> bool {
+    pub fn is_covered(&self) -> bool {
         !matches!(self, Self::None { .. })
     }
 }
 
-/// One assessment serves prompt, match, launch and receipt.
+/// One assessment serves the card, the decision, the launch and the receipt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assessment {
     pub verdict: Verdict,
     pub risks: Vec<RiskNote>,
-    /// What it runs in if it is let run.
+    /// The sandbox that it would run in.
     pub sandbox: Sandbox,
-    /// What covers each occurrence, in order.
+    /// What covers each command of the plan, in order.
     pub coverage: Vec<Coverage>,
-    /// Nothing about it could be saved: it can only be approved once.
+    /// No grant can be saved for it: a person can only approve it once.
     pub one_shot: bool,
-    /// The directories that each occurrence works in.
+    /// The directories that each command works in.
     pub directories: Vec<Vec<String>>,
-    /// The occurrence that a refusal is about.
+    /// The command that caused a refusal.
     pub culprit: Option<usize>,
 }
 
 impl Assessment {
-    /// The grants that it rests on.
+    /// The grants that cover it.
     #[must_use]
     pub fn grants(&self) -> Vec<GrantId> {
         let each = self.coverage.iter().filter_map(|c| match c {

@@ -1,13 +1,13 @@
-//! How somebody arrives. Records hold it as one text; sentences for people are derived from it at the edge.
+//! How a caller connected. Records hold it as one text; surfaces derive sentences for people from it.
 
 use crate::Text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The way by which a caller came in.
+/// How a caller connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Via {
-    /// The unix socket, as a person: the kernel says which user, and no task or agent is above the process.
+    /// The unix socket, as a person: the kernel names the user, and no task or agent is above the process.
     Socket,
     /// A token, by its name.
     Token(TokenName),
@@ -17,9 +17,9 @@ pub enum Via {
     Orphan,
     /// A process that could not be identified.
     Unidentified,
-    /// The agent's own MCP client, which speaks for the person who sits at it.
+    /// The agent's own MCP client, on behalf of the person who uses it.
     Mcp,
-    /// A way that another version wrote down.
+    /// A text that another version stored.
     Other(Text),
 }
 
@@ -27,12 +27,12 @@ pub enum Via {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenName(Text);
 
-const TOKEN: &str = "token ";
+const TOKEN_PREFIX: &str = "token ";
 
 impl Via {
-    /// By the token of this name; `stored` is `token NAME`, clean.
+    /// The token with this name; `stored` is the clean text `token NAME`.
     #[must_use]
-    pub fn of_token(stored: Text) -> Self {
+    pub fn from_token(stored: Text) -> Self {
         Self::from(stored)
     }
 
@@ -49,7 +49,7 @@ impl Via {
         }
     }
 
-    /// As a record holds it.
+    /// The text for a record.
     #[must_use]
     pub fn text(&self) -> Text {
         match self {
@@ -63,7 +63,7 @@ impl Via {
     }
 }
 
-/// A record from before this was written down.
+/// For records from before this was stored.
 impl Default for Via {
     fn default() -> Self {
         Self::Other(Text::default())
@@ -78,7 +78,7 @@ impl From<Text> for Via {
             "orphan" => Self::Orphan,
             "unknown" => Self::Unidentified,
             "mcp" => Self::Mcp,
-            stored if stored.starts_with(TOKEN) => Self::Token(TokenName(text)),
+            stored if stored.starts_with(TOKEN_PREFIX) => Self::Token(TokenName(text)),
             _ => Self::Other(text),
         }
     }
@@ -111,7 +111,7 @@ impl schemars::JsonSchema for Via {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "description": "How somebody arrived: socket, agent, orphan, unknown, mcp, or `token` and its name",
+            "description": "How the caller connected: socket, agent, orphan, unknown, mcp, or `token` and its name",
         })
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_reads_back_as_it_was_written() {
+    fn every_variant_keeps_its_stored_text() {
         for (stored, via) in [
             ("socket", Via::Socket),
             ("agent", Via::Agent),

@@ -1,7 +1,7 @@
 //! Two older vocabularies, as pure functions of the stream: `terminal` and `tool_task`.
 
 use crate::{
-    Decision, Frame, Outcome, Record, RecordContent, Rendered, Status, StreamName, TaskId, TaskState,
+    Decision, Frame, Outcome, Record, RecordContent, RenderedOutput, Status, StreamName, TaskId, TaskState,
     api::{
         StreamRecord, TerminalRecord, ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead,
         ToolTaskStream, ToolTaskWhat,
@@ -14,7 +14,7 @@ use std::str::FromStr;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum View {
-    /// The stream as it is.
+    /// The stream unchanged.
     #[default]
     Native,
     Terminal,
@@ -36,7 +36,7 @@ impl FromStr for View {
     }
 }
 
-/// A record's line in the `terminal` vocabulary. A line that is no record stays as it is.
+/// A record's line in the `terminal` vocabulary. A line that is not a record stays unchanged.
 #[must_use]
 pub fn terminal(line: &str) -> String {
     let record = serde_json::from_str::<StreamRecord>(line);
@@ -44,12 +44,17 @@ pub fn terminal(line: &str) -> String {
     view.unwrap_or_else(|_| line.to_owned())
 }
 
-/// The record as events of the `tool_task` vocabulary: none, one or several. `state` is the fold up to and
-/// including this record.
-pub fn tool_task(task: TaskId, record: &Record, state: &TaskState, rendered: Option<&Rendered>) -> Vec<ToolTaskEvent> {
+/// The record as events of the `tool_task` vocabulary: none, one or several. `state` is the fold up to and including
+/// this record.
+pub fn tool_task(
+    task: TaskId,
+    record: &Record,
+    state: &TaskState,
+    rendered: Option<&RenderedOutput>,
+) -> Vec<ToolTaskEvent> {
     let events = match &record.what {
-        RecordContent::Decision(decision) => of_decision(task, decision, state),
-        RecordContent::Frame(frame) => of_frame(frame, rendered),
+        RecordContent::Decision(decision) => decision_events(task, decision, state),
+        RecordContent::Frame(frame) => frame_events(frame, rendered),
         RecordContent::Unknown(_) => Vec::new(),
     };
     let head = |n: usize| ToolTaskHead {
@@ -62,12 +67,12 @@ pub fn tool_task(task: TaskId, record: &Record, state: &TaskState, rendered: Opt
     events.into_iter().enumerate().map(|(n, what)| ToolTaskEvent { head: head(n), what }).collect()
 }
 
-/// A status with nothing but the word.
+/// A status event without details.
 fn status(task_id: TaskId, status: Status) -> ToolTaskWhat {
     ToolTaskWhat::Status { task_id, status, started_at_ms: None, ended_at_ms: None, exit_code: None, error: None }
 }
 
-fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<ToolTaskWhat> {
+fn decision_events(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<ToolTaskWhat> {
     match decision {
         Decision::Planned { display, cwd, mode, tool, title, session, .. } => vec![ToolTaskWhat::Spawned {
             task_id: task,
@@ -87,7 +92,7 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Tool
             exit_code: None,
             error: None,
         }],
-        Decision::Settled { outcome, .. } => settled(task, outcome, state),
+        Decision::Settled { outcome, .. } => settled_events(task, outcome, state),
         Decision::PermissionRequested { .. }
         | Decision::PermissionGranted { .. }
         | Decision::PermissionDenied { .. }
@@ -100,11 +105,11 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Tool
         | Decision::Key(_)
         | Decision::Expired { .. }
         | Decision::Entered(_)
-        | Decision::House { .. } => Vec::new(),
+        | Decision::DaemonStateChanged { .. } => Vec::new(),
     }
 }
 
-fn settled(task_id: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<ToolTaskWhat> {
+fn settled_events(task_id: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<ToolTaskWhat> {
     let wall_ms = state.ended_at().zip(state.launched_at()).map(|(end, start)| end.since(start).as_millis() as u64);
     let ran = matches!(outcome, Outcome::Exited { .. } | Outcome::Signalled { .. });
     let cancelled = matches!(outcome, Outcome::Cancelled { .. } | Outcome::Withdrawn { .. });
@@ -127,7 +132,7 @@ fn settled(task_id: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<ToolTas
     std::iter::once(status).chain(ended).collect()
 }
 
-/// Whole streams, and what is kept beside the journal.
+/// Complete streams, and files beside the journal.
 fn artifacts(state: &TaskState) -> Vec<ToolTaskArtifact> {
     let streams = state.io.streams.iter().filter_map(|(stream, s)| {
         let bytes = s.bytes.saturating_sub(s.dropped);
@@ -141,11 +146,11 @@ fn artifacts(state: &TaskState) -> Vec<ToolTaskArtifact> {
     streams.chain(others).collect()
 }
 
-fn of_frame(frame: &Frame, rendered: Option<&Rendered>) -> Vec<ToolTaskWhat> {
+fn frame_events(frame: &Frame, rendered: Option<&RenderedOutput>) -> Vec<ToolTaskWhat> {
     match frame {
         Frame::Output { stream, offset, len, .. } => {
             let chunk = ToolTaskChunk::new(*offset, *len, rendered);
-            // That vocabulary has two streams; what a terminal shows is its standard output.
+            // This vocabulary has two streams; the output of a terminal counts as standard output.
             let older = match stream {
                 StreamName::Stdout | StreamName::Pty => ToolTaskWhat::Stdout(chunk.clone()),
                 StreamName::Stderr => ToolTaskWhat::Stderr(chunk.clone()),
@@ -167,7 +172,7 @@ fn of_frame(frame: &Frame, rendered: Option<&Rendered>) -> Vec<ToolTaskWhat> {
         | Frame::Killed { .. }
         | Frame::Exited { .. }
         | Frame::Kept { .. }
-        | Frame::WallMet { .. }
+        | Frame::ConfinementMet { .. }
         | Frame::WriteDetected { .. }
         | Frame::CleanupStarted { .. }
         | Frame::CleanupCompleted { .. }

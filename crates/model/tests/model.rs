@@ -1,4 +1,4 @@
-//! The serialised form, as data: every kind of record has a sample that is kept for ever.
+//! The serialised form, as data: every kind of record has a sample that never changes.
 #![allow(clippy::unwrap_used)]
 
 use countersign_model::*;
@@ -20,7 +20,7 @@ fn task() -> TaskId {
     id("tk_01m7h4jys3gnc16h")
 }
 
-/// One of every decision, in an order in which a task could have taken them.
+/// One of every decision, in an order that a task could have.
 fn decisions() -> Vec<Decision> {
     let person = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     vec![
@@ -77,7 +77,11 @@ fn decisions() -> Vec<Decision> {
             journal_head: Some(digest("head")),
             recovered: false,
         },
-        Decision::House { state: DaemonState::Draining, reason: Some(Text::from_static("SIGTERM")), boot: None },
+        Decision::DaemonStateChanged {
+            state: DaemonState::Draining,
+            reason: Some(Text::from_static("SIGTERM")),
+            boot: None,
+        },
     ]
 }
 
@@ -125,7 +129,7 @@ fn frames() -> Vec<Frame> {
     ]
 }
 
-/// What came with terminals, the line for slots and retention.
+/// Decisions that were added with terminals, the queue for slots and retention.
 fn later_decisions() -> Vec<Decision> {
     let Some(Decision::Planned {
         plan_digest, display, verb, cwd, tool, principal, credential, audience, profile, ..
@@ -194,7 +198,7 @@ fn later_frames() -> Vec<Frame> {
     ]
 }
 
-/// What came with grants, sessions and credentials.
+/// Decisions that were added with grants, sessions and credentials.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn decisions_of_the_register() -> Vec<Decision> {
     let grant = Grant {
@@ -307,7 +311,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
     all
 }
 
-/// What came with receipts.
+/// Decisions that were added with receipts.
 fn sealed_decisions() -> Vec<Decision> {
     let person = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     let mut all = decisions();
@@ -333,7 +337,11 @@ fn sealed_decisions() -> Vec<Decision> {
             policy: Some(digest("policy")),
         },
         Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest("head")), recovered: true },
-        Decision::House { state: DaemonState::Boot, reason: None, boot: Some(Text::from_static("4d08f92b")) },
+        Decision::DaemonStateChanged {
+            state: DaemonState::Boot,
+            reason: None,
+            boot: Some(Text::from_static("4d08f92b")),
+        },
         Decision::Touched(TouchedFiles {
             observed: FileObservation::Scan,
             roots: vec![],
@@ -370,7 +378,7 @@ fn sealed_decisions() -> Vec<Decision> {
     all
 }
 
-/// The frames that came with them.
+/// Frames that were added with receipts.
 fn digested_frames() -> Vec<Frame> {
     let (before, after) = (Some(digest("before")), Some(digest("after")));
     vec![Frame::WriteDetected {
@@ -382,8 +390,8 @@ fn digested_frames() -> Vec<Frame> {
     }]
 }
 
-/// What came with a house of several users.
-fn records_of_the_machine() -> (Vec<Decision>, Vec<Frame>) {
+/// Records that were added with the system service.
+fn records_of_the_system_service() -> (Vec<Decision>, Vec<Frame>) {
     let (principal, name) = (id("pr_01m7h4jys3gnc16q"), Text::from_static("ann"));
     let added = Decision::Entered(RegisterEntry::PrincipalAdded { principal, name, uid: Some(1000) });
     let Some(Frame::Spawned { pid, pgid, sid, argv_digest, executable, dev, inode, confinement, enforced, .. }) =
@@ -406,7 +414,7 @@ fn records_of_the_machine() -> (Vec<Decision>, Vec<Frame>) {
     (vec![added, expired, touched], vec![spawned])
 }
 
-/// What came with confinement.
+/// Frames that were added with confinement.
 fn confined_frames() -> Vec<Frame> {
     let spawned = |confinement, enforced| Frame::Spawned {
         pid: 43,
@@ -432,7 +440,7 @@ fn confined_frames() -> Vec<Frame> {
         spawned(Confinement::ReadOnly, Some(whole.clone())),
         spawned(Confinement::Workspace, Some(whole)),
         spawned(Confinement::Shield, Some(partial)),
-        Frame::WallMet { note: Text::from_static("it ran confined") },
+        Frame::ConfinementMet { note: Text::from_static("it ran confined") },
         Frame::WriteDetected {
             path: Text::from_static("/p/Makefile"),
             change: FileChange::Modified,
@@ -468,13 +476,13 @@ fn records() -> Vec<(String, Record)> {
         let record = Record { seq, at: at(), t_us: Some(seq * 10), what: RecordContent::Frame(f.clone()) };
         (Record::frame_line(seq, at(), seq * 10, &f), record)
     };
-    // New kinds come last: lines that were once written stay as they are.
+    // New kinds are appended: written lines never change.
     let first = decisions().into_iter().zip(0..).map(decided).chain(frames().into_iter().zip(100..).map(happened));
     let later = later_decisions().into_iter().zip(200..).map(decided);
     let register = decisions_of_the_register().into_iter().zip(400..).map(decided);
     let confined = confined_frames().into_iter().zip(500..).map(happened);
     let sealed = sealed_decisions().into_iter().zip(600..).map(decided);
-    let (machine, spawned) = records_of_the_machine();
+    let (machine, spawned) = records_of_the_system_service();
     first
         .chain(later)
         .chain(later_frames().into_iter().zip(300..).map(happened))
@@ -532,15 +540,15 @@ fn claims_of_programs() -> Vec<Frame> {
 
 const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
 
-/// What is written today is what was written first, byte for byte: lines are hashed as they stand.
+/// Records are written byte for byte as the first version wrote them, because lines are hashed as written.
 #[test]
-fn records_are_written_as_they_always_were() {
+fn every_record_keeps_its_written_form() {
     let written: Vec<String> = records().into_iter().map(|(line, _)| line).collect();
     assert_eq!(written, GOLDEN.lines().collect::<Vec<_>>());
 }
 
 #[test]
-fn the_register_is_a_fold_of_what_was_entered() {
+fn the_register_is_a_fold_of_its_entries() {
     let mut register = Register::default();
     let mut grants = Vec::new();
     for decision in decisions_of_the_register() {
@@ -559,18 +567,18 @@ fn the_register_is_a_fold_of_what_was_entered() {
     );
     assert_eq!(roster.principal("alice"), Some(id("pr_01m7h4jys3gnc16p")));
     let token = roster.token(id("ct_01m7h4jys3gnc16n")).unwrap();
-    assert!(token.last_used_at.is_some() && !token.holds(at()));
+    assert!(token.last_used_at.is_some() && !token.is_valid_at(at()));
 }
 
 #[test]
-fn records_of_every_version_read() {
+fn records_of_every_version_can_be_read() {
     for (line, (_, record)) in GOLDEN.lines().zip(records()) {
         assert_eq!(Record::parse(line).unwrap(), record);
     }
 }
 
 #[test]
-fn what_is_newer_or_unknown_is_told_apart_from_what_is_broken() {
+fn newer_and_unknown_records_are_told_apart_from_malformed_ones() {
     let newer = GOLDEN.lines().next().unwrap().replace("\"v\":1", "\"v\":2");
     assert!(matches!(Record::parse(&newer), Err(RecordError::Newer(2))));
     let unknown = r#"{"v":1,"seq":9,"at":"2026-11-16T02:57:08.903195Z","kind":"moon.rose","id":"x"}"#;
@@ -581,7 +589,7 @@ fn what_is_newer_or_unknown_is_told_apart_from_what_is_broken() {
 }
 
 #[test]
-fn every_prefix_of_a_stream_folds() {
+fn every_prefix_of_a_stream_has_a_state() {
     let records: Vec<Record> = records().into_iter().map(|(_, r)| r).collect();
     for end in 1..=records.len() {
         let state = TaskState::fold(task(), &records[..end]).unwrap();
@@ -591,9 +599,9 @@ fn every_prefix_of_a_stream_folds() {
     assert!(TaskState::fold(task(), &records[1..]).is_none(), "a task begins with its plan");
 }
 
-/// A receipt of the first version, byte for byte: this is what was signed.
+/// A receipt of the first version, byte for byte, because these bytes were signed.
 #[test]
-fn a_receipt_is_written_as_it_always_was() {
+fn a_receipt_keeps_its_signed_form() {
     let payload = statement().payload();
     assert_eq!(payload, RECEIPT.trim_end());
     let read: Statement = serde_json::from_str(RECEIPT).unwrap();
@@ -603,27 +611,27 @@ fn a_receipt_is_written_as_it_always_was() {
 
 const RECEIPT: &str = include_str!("golden/receipt-v1.json");
 
-/// Receipts of earlier versions name no home; one that does differs from them in that alone.
+/// Receipts of earlier versions name no home. That is the only difference.
 #[test]
 fn a_receipt_names_its_home() {
-    let named = statement_of(Some(id(HOME))).payload();
+    let named = statement_with_home(Some(id(HOME))).payload();
     let field = format!(r#""home_id":"{HOME}","#);
     assert!(named.contains(&field), "{named}");
     assert_eq!(named.replace(&field, ""), RECEIPT.trim_end());
 }
 
 fn statement() -> Statement {
-    statement_of(None)
+    statement_with_home(None)
 }
 
-fn statement_of(home: Option<HomeId>) -> Statement {
-    // Of the records that there were when it was first written.
+fn statement_with_home(home: Option<HomeId>) -> Statement {
+    // Only of the records that existed when the golden receipt was written.
     let mut all: Vec<Record> = records().into_iter().map(|(_, r)| r).filter(|r| r.seq < 1000).collect();
     all.sort_by_key(|r| match &r.what {
         RecordContent::Decision(Decision::Planned { labels, .. }) => u64::from(labels.is_empty()),
         _ => 2 + r.seq,
     });
-    // Nobody refused it.
+    // Without the denial.
     all.retain(|r| !matches!(&r.what, RecordContent::Decision(Decision::PermissionDenied { .. })));
     let mut records = all.into_iter();
     let mut account = TaskAccount::begin(task(), &records.next().unwrap()).unwrap();
@@ -635,14 +643,14 @@ fn statement_of(home: Option<HomeId>) -> Statement {
         closed: true,
         damage: None,
     };
-    let kept = TaskFileDigests {
+    let digests = TaskFileDigests {
         decisions: digest("decisions"),
         journal: Some((digest("journal"), journal)),
         streams: BTreeMap::from([(StreamName::Pty, digest("pty"))]),
     };
     let ledger_head = LedgerHead { decision: DecimalCount(99), sha256: digest("ledger") };
     let receipt = id("rc_01m7h4jys3gnc16k");
-    let seal = ReceiptPosition {
+    let position = ReceiptPosition {
         receipt,
         home,
         number: u64::MAX,
@@ -651,11 +659,11 @@ fn statement_of(home: Option<HomeId>) -> Statement {
         at: at(),
         late: false,
     };
-    Statement::from_account(&account, &kept, seal).unwrap()
+    Statement::from_account(&account, &digests, position).unwrap()
 }
 
 #[test]
-fn what_a_caller_says_is_marked_and_decides_nothing() {
+fn labels_of_a_caller_are_marked_as_untrusted() {
     let statement = statement();
     let caller = &statement.predicate.request.caller;
     assert!(!caller.trusted);
@@ -668,7 +676,7 @@ fn outcomes_have_the_status_and_exit_code_of_the_contract() {
     for (outcome, status, code) in [
         (Outcome::Exited { code: 7 }, Status::Exited, 7),
         (Outcome::Signalled { signal: 9, core: false }, Status::Exited, 137),
-        (Outcome::TimedOut { limit: TimedOut::Wall }, Status::Failed, 124),
+        (Outcome::TimedOut { limit: TimeLimit::Wall }, Status::Failed, 124),
         (Outcome::Limited { limit: LimitReached::Disk }, Status::Failed, 124),
         (Outcome::Cancelled { by: t("x"), reason: None }, Status::Cancelled, 130),
         (Outcome::Withdrawn { by: t("x") }, Status::Cancelled, 130),
@@ -681,14 +689,14 @@ fn outcomes_have_the_status_and_exit_code_of_the_contract() {
 }
 
 #[test]
-fn refusals_have_codes_of_their_own() {
+fn every_refusal_has_its_own_code() {
     let names: std::collections::BTreeSet<_> = RefusalCode::ALL.iter().map(|c| c.as_str()).collect();
     assert_eq!(names.len(), RefusalCode::ALL.len());
     assert!(RefusalCode::ALL.iter().all(|c| (400..600).contains(&c.http_status()) && c.exit_code() != 0));
 }
 
 #[test]
-fn an_order_needs_a_permit_for_exactly_that() {
+fn an_order_needs_a_permit_for_exactly_its_request() {
     #[expect(clippy::disallowed_methods, reason = "a test of the permit itself")]
     let permit = |task, digest| {
         let (id, by) = (id("pm_01m7h4jys3gnc16k"), DecidedBy::Rule(Text::from_static("t")));
@@ -734,9 +742,9 @@ fn an_order_needs_a_permit_for_exactly_that() {
         },
         user: None,
     };
-    assert!(Order::under(permit(task(), digest("plan")), what.clone()).is_ok());
-    assert!(Order::under(permit(task(), digest("another")), what.clone()).is_err());
-    assert!(Order::under(permit(id("tk_01m7h4jys3gnc16z"), digest("plan")), what).is_err());
+    assert!(Order::new(permit(task(), digest("plan")), what.clone()).is_ok());
+    assert!(Order::new(permit(task(), digest("another")), what.clone()).is_err());
+    assert!(Order::new(permit(id("tk_01m7h4jys3gnc16z"), digest("plan")), what).is_err());
 }
 
 #[test]
@@ -760,13 +768,14 @@ fn a_plan_digest_changes_with_everything_that_matters() {
     assert_eq!(distinct.len(), digests.len());
 }
 
-/// Prints what is missing in the golden file: `cargo test -p countersign-model --test model new_samples -- --nocapture`.
+/// Prints the samples that the golden file lacks: `cargo test -p countersign-model --test model new_samples --
+/// --nocapture`.
 #[test]
 fn new_samples_are_appended_never_changed() {
     let written: Vec<String> = records().into_iter().map(|(line, _)| line).collect();
-    let kept = GOLDEN.lines().count();
-    for line in written.iter().skip(kept) {
+    let golden = GOLDEN.lines().count();
+    for line in written.iter().skip(golden) {
         println!("{line}");
     }
-    assert_eq!(written.len(), kept);
+    assert_eq!(written.len(), golden);
 }

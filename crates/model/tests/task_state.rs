@@ -2,11 +2,11 @@
 
 use countersign_model::{Record, TaskId, TaskState};
 
-/// For each case its name (`#`), then record by record (`>`) the state after it.
+/// For each case its name (`#`), then after each record (`>`) the state.
 const GOLDEN: &str = include_str!("golden/task-states.txt");
 
 #[test]
-fn the_state_after_every_record_is_written_as_it_always_was() {
+fn the_json_of_every_state_keeps_its_form() {
     let task: TaskId = "tk_01m7h4jys3gnc16g".parse().unwrap();
     let (mut case, mut state, mut checked) = ("", None::<TaskState>, 0);
     for line in GOLDEN.lines() {

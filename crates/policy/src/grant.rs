@@ -156,7 +156,7 @@ pub(crate) fn find_covering_grant<'g>(
     while let Some(name) = verb {
         let found = grants.candidates(name, first, context.session).find(|g| {
             (g.principal, g.audience, g.tool) == (context.principal, context.audience, context.tool)
-                && g.holds(context.now)
+                && g.is_valid_at(context.now)
                 && terms_cover(&GrantTerms::from_grant(g), occurrence, &all, risks, facts, context)
         });
         if found.is_some() {
@@ -237,5 +237,5 @@ pub(crate) fn shadowing_program<'f>(
     let name = occurrence.words.first().and_then(Word::text)?;
     let path = facts.programs.get(name)?;
     let in_root = context.roots.iter().any(|root| paths::inside(path, root));
-    (in_root || !paths::keeps_programs(path, context.home)).then_some(path.as_str())
+    (in_root || !paths::is_program_place(path, context.home)).then_some(path.as_str())
 }

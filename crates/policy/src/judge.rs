@@ -136,7 +136,7 @@ pub fn judge(
 
 /// The indexes of the occurrences that nothing covers.
 pub(crate) fn uncovered(coverage: &[Coverage]) -> Vec<usize> {
-    (0..coverage.len()).filter(|n| !coverage[*n].holds()).collect()
+    (0..coverage.len()).filter(|n| !coverage[*n].is_covered()).collect()
 }
 
 /// Whether every occurrence of a plan is proved read-only.
@@ -188,11 +188,11 @@ fn why_not_confined(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static
     if context.requested_confinement.is_some_and(|requested| requested != Confinement::ReadOnly) {
         return Some(("it only reads, but the request asks for another sandbox than read-only", "a user's approval"));
     }
-    if !context.kernel.holds(Confinement::ReadOnly) {
+    if !context.kernel.can_enforce(Confinement::ReadOnly) {
         let help = "a kernel with Landlock (Linux 6.2 or newer), or a user's approval";
         return Some(("it only reads, but this kernel cannot enforce that", help));
     }
-    if !context.kernel.scopes() && plan.occurrences.iter().any(|o| o.timed) {
+    if !context.kernel.can_scope_signals() && plan.occurrences.iter().any(|o| o.timed) {
         let why = "`timeout` must send a signal, which this kernel does not allow in the sandbox";
         return Some((why, "leave `timeout` out (the task has its own time limit), or a user's approval"));
     }
@@ -420,11 +420,11 @@ fn cover_occurrences(
         }
     }
     // A `cd` into a directory where the rest is granted needs no approval of its own.
-    let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.holds() || is_cd(o));
+    let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.is_covered() || is_cd(o));
     if rest_is_covered && all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             let plain = occurrence.opaque.is_none() && !occurrence.loose && occurrence.redirects.is_empty();
-            if is_cd(occurrence) && !all[n].holds() && plain && risks[n].is_empty() {
+            if is_cd(occurrence) && !all[n].is_covered() && plain && risks[n].is_empty() {
                 all[n] = Coverage::SideEffect;
             }
         }

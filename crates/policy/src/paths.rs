@@ -2,7 +2,7 @@
 
 pub(crate) use countersign_model::glob_matches as matches;
 pub(crate) use countersign_model::places::{
-    base, below_home, clean, holds_protected, inside, is_credential, is_protected, keeps_programs, own, parent,
+    base, below_home, clean, holds_protected, inside, is_credential, is_program_place, is_protected, own_places, parent,
 };
 use countersign_model::{
     PathKind, PathScope, PathTargetKind,
@@ -30,7 +30,7 @@ pub(crate) fn covers_credentials(directory: &str, home: &str) -> bool {
 
 /// Whether a word that may be a file, a branch or plain text names a secret. It must look like a file name.
 pub(crate) fn looks_like_secret(path: &str, home: &str) -> bool {
-    secret_names::named_path(path) == Some(SecretNameKind::File) || places::is_credential_place(path, home)
+    secret_names::path_kind(path) == Some(SecretNameKind::File) || places::is_credential_place(path, home)
 }
 
 /// Whether reading a scope shows a secret. `found`: the kind of file there, if known.
@@ -48,7 +48,7 @@ pub(crate) fn shows_secrets(scope: &PathScope, found: Option<PathTargetKind>, pa
     }
     // A recursive path of unknown kind may be a directory; a single plain word usually is one.
     let perhaps = scope.recursive && !matches!(found, Some(PathTargetKind::File | PathTargetKind::Other));
-    match secret_names::named_path(path) {
+    match secret_names::path_kind(path) {
         Some(SecretNameKind::Word) if perhaps => places::is_credential_place(path, home),
         Some(_) => true,
         None => places::is_credential_place(path, home),
@@ -182,7 +182,7 @@ pub(crate) fn is_system_place(path: &str, home: &str) -> bool {
 /// How a glob relates to the protected paths.
 pub(crate) fn protected_overlap(glob: &str, home: &str, places: &[String]) -> GlobOverlap {
     let mut meets = GlobOverlap::No;
-    for place in places.iter().cloned().chain(own(home)) {
+    for place in places.iter().cloned().chain(own_places(home)) {
         match glob_overlap(glob, &place) {
             GlobOverlap::In => return GlobOverlap::In,
             GlobOverlap::Above => meets = GlobOverlap::Above,

@@ -62,10 +62,10 @@ impl SandboxCase<'_> {
         }
         // On a kernel that cannot confine, an accepted plan still runs, and the sandbox gives the kernel as the
         // reason.
-        if !context.kernel.holds(sandbox.confinement) {
+        if !context.kernel.can_enforce(sandbox.confinement) {
             sandbox = Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Kernel);
         } else if sandbox.confinement == Confinement::ReadOnly
-            && !context.kernel.scopes()
+            && !context.kernel.can_scope_signals()
             && self.plan.occurrences.iter().any(|o| o.timed)
         {
             sandbox.confinement = Confinement::Workspace;

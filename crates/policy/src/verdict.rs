@@ -27,7 +27,7 @@ impl VerdictInput {
         assessment: &Assessment,
     ) -> (Verdict, Sandbox) {
         let sandbox = assessment.sandbox.clone();
-        let can_confine = context.kernel.holds(sandbox.confinement);
+        let can_confine = context.kernel.can_enforce(sandbox.confinement);
         let open = uncovered(&assessment.coverage);
         let verdict = if context.degraded && !self.only_reads {
             Verdict::Deny(degraded_refusal())
@@ -45,7 +45,7 @@ impl VerdictInput {
                 "the public audience may only read, and only in its own folder",
             );
             Verdict::Deny(refusal.hint("the owner can bind this chat or token to another audience"))
-        } else if self.is_automatic(context) && context.kernel.holds(Confinement::Workspace) {
+        } else if self.is_automatic(context) && context.kernel.can_enforce(Confinement::Workspace) {
             return (Verdict::Allow { rule: "profile.full_auto" }, automatic_sandbox(context));
         } else if context.profile == Profile::Locked {
             Verdict::Deny(locked_refusal())

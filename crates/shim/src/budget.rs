@@ -85,7 +85,7 @@ impl Budget {
 /// None if the kernel does not report how many there are.
 pub(crate) fn user_process_limit() -> Option<u64> {
     // The user cannot have more than the whole machine has.
-    Some(proc::threads_of_machine().ok()?.saturating_add(SPARE_USER_PROCESSES))
+    Some(proc::thread_count().ok()?.saturating_add(SPARE_USER_PROCESSES))
 }
 
 /// The memory of a process without the files that it maps.

@@ -104,7 +104,7 @@ impl Shim<'_> {
 fn apply_file_work(builtin: &Builtin, mask: &Mask, key: Digest) -> FileToolResult {
     let digest = |bytes: &[u8]| (bytes.len() as u64 <= MAX_DIGESTED_BYTES).then(|| file_digest(key, bytes));
     let path = Path::new(&builtin.resolved);
-    match &builtin.what {
+    match &builtin.work {
         FileWork::Read { first_line, line_count } => {
             let shown = RedactedFile::new(mask, read_regular(path)?.0);
             let (text, found) = shown.lines(first_line.unwrap_or(1), *line_count);

@@ -62,7 +62,7 @@ impl Shim<'_> {
         let Some(screen) = stored.and_then(|o| o.screen.as_mut()) else { return };
         let snapshot = screen.snapshot(&self.mask);
         let Ok(bytes) = serde_json::to_vec(&snapshot) else { return };
-        if journal::put_beside(&self.dir, SCREEN_ARTIFACT, &bytes).is_ok() {
+        if journal::write_beside(&self.dir, SCREEN_ARTIFACT, &bytes).is_ok() {
             let sha256 = countersign_model::Digest::sha256(&[&bytes]);
             let (artifact, what) =
                 (Text::from_static(SCREEN_ARTIFACT), Text::from_static("the terminal's last screen"));

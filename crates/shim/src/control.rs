@@ -174,7 +174,7 @@ impl ControlSocket {
 
 impl Listener {
     fn open(run: &Path, task: TaskId) -> io::Result<Self> {
-        let (dir, path) = Home::short(run, &socket_name(task))?;
+        let (dir, path) = Home::short_socket_path(run, &socket_name(task))?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::bind(&fd, &SocketAddrUnix::new(&path)?)?;

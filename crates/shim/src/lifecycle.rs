@@ -1,6 +1,6 @@
 //! The life of one task as a state machine without I/O: it takes events and returns actions.
 
-use countersign_model::{ExitStatus, KilledWhy, Leftovers, LimitReached, Outcome, Text, TimedOut};
+use countersign_model::{ExitStatus, KilledWhy, Leftovers, LimitReached, Outcome, Text, TimeLimit};
 use std::time::Duration;
 
 /// Time since the child was spawned.
@@ -256,8 +256,8 @@ impl Lifecycle {
                 by: by.clone(),
                 reason: Some(Text::from_static("the session of the task has ended")),
             },
-            (Some(StopCause::Wall), _) => Outcome::TimedOut { limit: TimedOut::Wall },
-            (Some(StopCause::Idle), _) => Outcome::TimedOut { limit: TimedOut::Idle },
+            (Some(StopCause::Wall), _) => Outcome::TimedOut { limit: TimeLimit::Wall },
+            (Some(StopCause::Idle), _) => Outcome::TimedOut { limit: TimeLimit::Idle },
             (Some(StopCause::Output), _) => Outcome::Limited { limit: LimitReached::Output },
             (Some(StopCause::Frames), _) => Outcome::Limited { limit: LimitReached::Frames },
             (Some(StopCause::Disk), _) => Outcome::Limited { limit: LimitReached::Disk },
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(lifecycle.deadline(), Some(at(60)));
         let actions = lifecycle.step(at(60), LifecycleEvent::Tick);
         assert!(matches!(actions[..], [LifecycleAction::RecordLimit { name: "wall", .. }, LifecycleAction::Terminate]));
-        assert_eq!(lifecycle.outcome(), Outcome::TimedOut { limit: TimedOut::Wall });
+        assert_eq!(lifecycle.outcome(), Outcome::TimedOut { limit: TimeLimit::Wall });
     }
 
     #[test]

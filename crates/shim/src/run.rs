@@ -60,7 +60,7 @@ fn report_not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
 }
 
 fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> ExitCode {
-    let request = order.what();
+    let request = order.request();
     // The daemon has checked these rules. If one does not compile here, the task does not start without it.
     match UserRules::new(&request.redaction) {
         Ok(user) => countersign_redact::set_user_rules(user),

@@ -140,7 +140,7 @@ pub(crate) fn build(
         landlock: has.landlock.min(sandbox.kernel.landlock).min(Kernel::FULL.landlock),
         seccomp: has.seccomp && sandbox.kernel.seccomp,
     };
-    if !kernel.holds(confinement) {
+    if !kernel.can_enforce(confinement) {
         return Err(SandboxError::Kernel { wanted: confinement, landlock: kernel.landlock });
     }
     let mut built = ChildSandbox { restrictions: Restrictions::default(), enforced: None, env: BTreeMap::new() };
@@ -148,9 +148,9 @@ pub(crate) fn build(
         return Ok(built);
     }
     built.restrictions.no_new_privileges = true;
-    let missing = kernel.lacks(confinement).into_iter().map(Text::from_static).collect();
+    let missing = kernel.missing_parts(confinement).into_iter().map(Text::from_static).collect();
     let confined = confinement >= Confinement::Workspace;
-    let landlock = if confined || kernel.scopes() { kernel.landlock } else { 0 };
+    let landlock = if confined || kernel.can_scope_signals() { kernel.landlock } else { 0 };
     // A workspace task without a network can still run servers and test them, if the kernel gives it a network of its
     // own.
     let own_network = match (confinement, sandbox.network) {
@@ -160,7 +160,7 @@ pub(crate) fn build(
     built.enforced = Some(EnforcedSandbox { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
     let ruleset = |net| confine::create_ruleset(kernel.landlock, confined, net).map_err(SandboxError::Ruleset);
     if !confined {
-        built.restrictions.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
+        built.restrictions.ruleset = if kernel.can_scope_signals() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
     let own = create_temporary(input.temporary).map_err(SandboxError::Temporary)?;
@@ -205,7 +205,7 @@ pub(crate) fn build(
     install_rules(&ruleset, &path_rules.rules[path_rules.installed..])?;
     built.restrictions.ruleset = Some(ruleset);
     let sockets = SocketFamilies { inet: !no_network, unix: sandbox.unix_sockets };
-    built.restrictions.filter = seccomp::filter_for(confinement, sockets, kernel.scopes());
+    built.restrictions.filter = seccomp::filter_for(confinement, sockets, kernel.can_scope_signals());
     built.restrictions.own_network = own_network;
     Ok(built)
 }
@@ -319,7 +319,7 @@ impl<'a> PathRules<'a> {
     }
 
     fn is_secret(&self, path: &str, kind: PathKind) -> bool {
-        places::is_kept_out(path, &self.sandbox.homes, kind == PathKind::Directory)
+        places::is_hidden_from_readers(path, &self.sandbox.homes, kind == PathKind::Directory)
             || places::is_protected(path, &self.sandbox.homes, &self.sandbox.protected)
     }
 

@@ -5,7 +5,7 @@ use crate::{
     sandbox::{self, BaseRuleset},
     sys::user::with_user_ids,
 };
-use countersign_model::{Confinement, Frame, Limits, Outcome, ResolvedRequest, Text, TimedOut};
+use countersign_model::{Confinement, Frame, Limits, Outcome, ResolvedRequest, Text, TimeLimit};
 use countersign_redact::{Mask, text};
 use std::path::{Path, PathBuf};
 
@@ -48,13 +48,13 @@ impl TaskSandbox {
             }
         }
         let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
-        let late = matches!(outcome, Outcome::TimedOut { limit: TimedOut::Wall });
+        let late = matches!(outcome, Outcome::TimedOut { limit: TimeLimit::Wall });
         // A caller that set its own limit needs no note.
         let late = late && request.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {
-            frames.push(Frame::WallMet { note: Text::from_static(post_run::TIME_LIMIT_NOTE) });
+            frames.push(Frame::ConfinementMet { note: Text::from_static(post_run::TIME_LIMIT_NOTE) });
         } else if failed && let Some(note) = post_run::refusal_note(self.confinement, &request.sandbox, streams) {
-            frames.push(Frame::WallMet { note: text(mask, &note) });
+            frames.push(Frame::ConfinementMet { note: text(mask, &note) });
         }
         frames
     }

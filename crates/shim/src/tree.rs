@@ -129,11 +129,11 @@ pub fn kill_all(find: impl Fn() -> Vec<u32>, mut reap: impl FnMut()) -> (u64, Ve
 #[must_use]
 pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
     let mut found = Vec::new();
-    let Ok(all) = proc::all() else { return found };
+    let Ok(all) = proc::all_pids() else { return found };
     for pid in all {
         let Some(stat) = proc::stat(pid).ok().filter(proc::ProcessStat::is_alive) else { continue };
         let grouped = [stat.group, stat.session].into_iter().flatten().any(|group| groups.contains(&group));
-        if grouped || with_owner_ids(pid, || proc::environ(pid)).is_ok_and(|environ| environ.holds(MARKER, task)) {
+        if grouped || with_owner_ids(pid, || proc::environ(pid)).is_ok_and(|environ| environ.has_value(MARKER, task)) {
             found.push(pid);
         }
     }

@@ -1,4 +1,4 @@
-//! The hot paths of the store by themselves, beside what bounds them: frames, verified ranges, decisions.
+//! The hot paths of the store, compared with their physical limits: frames, verified ranges, decisions.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use countersign_model::{Clean, Digest, EnvClass, Frame, IdMint, StreamName, TaskId, Text};

@@ -1,9 +1,9 @@
-//! The one place that reads a clock.
+//! The only module that reads a clock.
 
 use countersign_model::Timestamp;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The wall clock, for the record.
+/// The wall clock, for records.
 #[expect(clippy::disallowed_methods, reason = "the one reader of the wall clock")]
 #[must_use]
 pub fn now() -> Timestamp {
@@ -14,7 +14,7 @@ pub fn now() -> Timestamp {
     Timestamp::from_micros(micros)
 }
 
-/// The steady clock, for deadlines.
+/// The monotonic clock, for deadlines.
 #[expect(clippy::disallowed_methods, reason = "the one reader of the steady clock")]
 #[must_use]
 pub fn steady() -> Instant {

@@ -1,4 +1,5 @@
-//! `config.toml`: what the operator wants. Unknown keys and bad values refuse to start, with the line at fault.
+//! `config.toml`: the operator's settings. The daemon does not start with unknown keys or bad values; the error names
+//! the line.
 
 use countersign_model::{GrantedSandbox, Kernel, Limits, Network, Profile, RedactionRule, Rule};
 use serde::Deserialize;
@@ -9,11 +10,11 @@ use toml::Spanned;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How much the house asks.
+    /// How often the daemon asks for an approval.
     pub profile: Profile,
     pub limits: LimitsConfig,
     pub retention: RetentionConfig,
-    /// Directories that may be read unasked, beside the repository that a request runs in.
+    /// Directories that may be read without an approval, in addition to the repository of a request.
     pub roots: Vec<String>,
     pub audience: AudienceConfig,
     pub confine: ConfineConfig,
@@ -21,22 +22,22 @@ pub struct Config {
     pub shutdown: ShutdownConfig,
     pub approvals: ApprovalsConfig,
     pub http: HttpConfig,
-    /// Lasting answers, and additions to what is always denied.
+    /// The operator's rules, and additional hard denies.
     pub rules: Vec<Spanned<Rule>>,
     pub hard_deny: Vec<Spanned<Rule>>,
-    /// The line that each of these starts on.
+    /// The line on which each rule, deny and redaction rule starts.
     #[serde(skip)]
     lines: [Vec<usize>; 3],
 }
 
-/// What is taken out of output beside what the house knows.
+/// Redaction rules in addition to the built-in ones.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedactConfig {
     pub rules: Vec<Spanned<RedactionRule>>,
 }
 
-/// What becomes of running tasks when the house goes down.
+/// What happens to running tasks when the daemon stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShutdownConfig {
@@ -46,23 +47,23 @@ pub struct ShutdownConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TasksAtStop {
-    /// They go on, and the next daemon finds them.
+    /// They keep running, and the next daemon finds them.
     #[default]
     Keep,
     Stop,
 }
 
-/// How long connections may keep the daemon waiting, and how many there may be.
+/// How long connections may keep the daemon waiting, and how many may be open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpConfig {
-    /// How long the head of a request may take to arrive, and how long a connection may wait between two.
+    /// How long the head of a request may take, and how long an idle connection may stay open.
     pub header_timeout_ms: u64,
-    /// How long the body of a request may take to arrive.
+    /// How long the body of a request may take.
     pub body_timeout_ms: u64,
-    /// How long the other end may take nothing of what it is sent before it is dropped.
+    /// How long a client may read nothing of its answer before the daemon drops it.
     pub stall_timeout_ms: u64,
-    /// How many connections on loopback may be open at once that have shown a token; a quarter is for persons.
+    /// The maximum number of open loopback connections with a token; a quarter of them is reserved for people.
     pub connections: usize,
 }
 
@@ -72,18 +73,18 @@ impl Default for HttpConfig {
     }
 }
 
-/// How questions may be answered.
+/// How approvals may be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalsConfig {
     pub in_band: InBandAnswers,
 }
 
-/// What an agent's own client may answer for the person who sits at it.
+/// What an agent's own client may answer on behalf of the person who uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InBandAnswers {
-    /// Once, or no.
+    /// Approve once, or deny.
     #[default]
     Once,
     Off,
@@ -101,27 +102,27 @@ pub struct ReadingConfig {
     pub read: UnaskedReads,
 }
 
-/// How far reading goes unasked.
+/// What may be read without an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnaskedReads {
-    /// Inside the roots.
+    /// Files below the workspace roots.
     #[default]
     Roots,
-    /// Everywhere but where secrets are kept.
+    /// All files except places that hold credentials.
     All,
 }
 
-/// What the kernel shall enforce.
+/// What the kernel enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConfineConfig {
-    /// The sandbox of what is granted or approved: `narrow` (what its risks need), `workspace` (that at most) or `shield`
-    /// (it runs open).
+    /// The sandbox of granted and approved commands: `narrow` (the narrowest one that their risks allow), `workspace`
+    /// (never a wider one) or `shield` (none).
     pub granted: GrantedSandbox,
-    /// Whom a task in a workspace may reach.
+    /// The network access of a task in a workspace sandbox.
     pub network: Network,
-    /// The newest version of Landlock to make use of, to see how the house behaves on an older kernel.
+    /// The newest Landlock version to use, to test the behaviour on an older kernel.
     pub landlock: u32,
 }
 
@@ -132,40 +133,40 @@ impl Default for ConfineConfig {
 }
 
 impl ConfineConfig {
-    /// What is made use of, of what there is.
+    /// The features to use, of those that the kernel has.
     #[must_use]
     pub fn kernel(&self, has: Kernel) -> Kernel {
         Kernel { landlock: has.landlock.min(self.landlock), ..has }
     }
 }
 
-/// Bounds for requests that name none.
+/// Limits for requests that name none.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// From SIGTERM to SIGKILL.
+    /// The time from SIGTERM to SIGKILL.
     pub grace_ms: u64,
     /// How long descendants may hold the output open after the main process has exited.
     pub drain_ms: u64,
-    /// The wall clock of an agent's foreground task that names none.
+    /// The time limit of an agent's foreground task that names none.
     pub agent_wall_ms: u64,
-    /// The most that a request may ask for, and what it gets when it names nothing.
+    /// The most that a request may ask for, and the default.
     pub output_bytes: u64,
     pub frames: u64,
-    /// The longest wall clock that a request may ask for; none is any.
+    /// The longest time limit that a request may ask for; none means no limit.
     pub wall_ms: Option<u64>,
-    /// How many tasks run at once; the rest wait in line.
+    /// How many tasks run at the same time; the others wait in the queue.
     pub running_per_session: u64,
     pub running_per_principal: u64,
     pub running: u64,
 }
 
-/// When the directories of finished tasks are removed. What was decided about them stays.
+/// When the directories of finished tasks are removed. The decisions about them stay.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetentionConfig {
     pub days: u64,
-    /// Output and journals together; the oldest go first.
+    /// Output and journals together; the oldest tasks are removed first.
     pub bytes: u64,
 }
 
@@ -215,14 +216,14 @@ impl Default for Config {
 pub enum ConfigError {
     #[error("cannot read {path}: {error}")]
     Unreadable { path: PathBuf, error: io::Error },
-    #[error("{path} is not a valid configuration; nothing was started:\n{error}")]
+    #[error("{path} is not a valid configuration, so nothing was started:\n{error}")]
     Invalid { path: PathBuf, error: Box<toml::de::Error> },
-    #[error("{path}:{line}: {message}; nothing was started")]
+    #[error("{path}:{line}: {message}; fix it and start again")]
     Rule { path: PathBuf, line: usize, message: String },
 }
 
 impl Config {
-    /// Where the configuration is looked for.
+    /// The path of the configuration file.
     #[must_use]
     pub fn path() -> Option<PathBuf> {
         let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -230,7 +231,7 @@ impl Config {
         Some(base.join("countersign/config.toml"))
     }
 
-    /// The file, or the defaults when there is none.
+    /// Reads the file, or returns the defaults if there is none.
     pub fn load() -> Result<Self, ConfigError> {
         let Some(path) = Self::path() else { return Ok(Self::default()) };
         match std::fs::read_to_string(&path) {
@@ -240,8 +241,8 @@ impl Config {
         }
     }
 
-    /// The file, the defaults when there is none, or, of one that cannot be read, what must hold all the same: its
-    /// additions to the hard denies. Then the reason comes with it.
+    /// Reads the file, or returns the defaults if there is none. For a file that cannot be read it returns the reason
+    /// and what must apply nevertheless: its additional hard denies.
     pub fn load_or_degrade() -> Result<(Self, Option<String>), ConfigError> {
         #[derive(Deserialize)]
         struct Denies {
@@ -254,7 +255,7 @@ impl Config {
                 let text = std::fs::read_to_string(&path).unwrap_or_default();
                 let denies = match toml::from_str::<Denies>(&text) {
                     Ok(denies) => denies.hard_deny,
-                    // What was always to be denied is not known: that it is TOML is all that can be told apart.
+                    // The file is valid TOML, but its hard denies cannot be read, so nothing may start.
                     Err(_) if toml::from_str::<toml::Table>(&text).is_ok() => {
                         return Err(ConfigError::Invalid { path, error });
                     }
@@ -272,26 +273,26 @@ impl Config {
         }
     }
 
-    /// The rules and the additions to the hard denies, to be checked by who knows what they mean.
+    /// The rules and the additional hard denies. The policy crate checks their meaning.
     #[must_use]
     pub fn rules(&self) -> [Vec<Rule>; 2] {
         [&self.rules, &self.hard_deny].map(|list| list.iter().map(|r| r.get_ref().clone()).collect())
     }
 
-    /// What is wrong with one of them, with the line that it starts on.
+    /// An error about one of these rules, with the line on which it starts.
     #[must_use]
     pub fn rule_fault(&self, index: usize, hard: bool, message: String) -> ConfigError {
         let line = self.lines[usize::from(hard)].get(index).copied().unwrap_or_default();
         ConfigError::Rule { path: Self::path().unwrap_or_default(), line, message }
     }
 
-    /// What the user wants taken out of output, to be checked by who can.
+    /// The user's redaction rules. The redact crate checks them.
     #[must_use]
     pub fn redaction(&self) -> Vec<RedactionRule> {
         self.redact.rules.iter().map(|r| r.get_ref().clone()).collect()
     }
 
-    /// What is wrong with one of these rules, with the line that it starts on.
+    /// An error about one of the redaction rules, with the line on which it starts.
     #[must_use]
     pub fn redaction_fault(&self, index: usize, message: String) -> ConfigError {
         let line = self.lines[2].get(index).copied().unwrap_or_default();
@@ -299,13 +300,13 @@ impl Config {
     }
 
     pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        fn lines<T>(text: &str, of: &[Spanned<T>]) -> Vec<usize> {
-            of.iter().map(|it| text[..it.span().start].matches('\n').count() + 1).collect()
+        fn lines<T>(text: &str, items: &[Spanned<T>]) -> Vec<usize> {
+            items.iter().map(|item| text[..item.span().start].matches('\n').count() + 1).collect()
         }
         let mut config: Self = toml::from_str(text)?;
         config.lines = [lines(text, &config.rules), lines(text, &config.hard_deny), lines(text, &config.redact.rules)];
         if let Some(root) = config.roots.iter().find(|r| !r.starts_with('/') || r.len() == 1) {
-            return Err(serde::de::Error::custom(format!("roots: `{root}` is not a directory that can be a root")));
+            return Err(serde::de::Error::custom(format!("roots: `{root}` must be an absolute path other than `/`")));
         }
         let l = &config.limits;
         for (name, value) in [
@@ -314,18 +315,20 @@ impl Config {
             ("running_per_principal", l.running_per_principal),
         ] {
             if value == 0 {
-                return Err(serde::de::Error::custom(format!("limits.{name} is 0: nothing could ever run")));
+                return Err(serde::de::Error::custom(format!(
+                    "limits.{name} must be at least 1, or no task could run"
+                )));
             }
         }
         let h = &config.http;
         if h.header_timeout_ms == 0 || h.body_timeout_ms == 0 || h.stall_timeout_ms == 0 || h.connections == 0 {
-            return Err(serde::de::Error::custom("what stands below [http] is above 0"));
+            return Err(serde::de::Error::custom("every value of [http] must be at least 1"));
         }
         if l.frames < Limits::FEWEST_FRAMES {
-            return Err(serde::de::Error::custom(format!("limits.frames is at least {}", Limits::FEWEST_FRAMES)));
+            return Err(serde::de::Error::custom(format!("limits.frames must be at least {}", Limits::FEWEST_FRAMES)));
         }
         if l.wall_ms == Some(0) || l.agent_wall_ms == 0 {
-            return Err(serde::de::Error::custom("limits.wall_ms and agent_wall_ms are above 0"));
+            return Err(serde::de::Error::custom("limits.wall_ms and limits.agent_wall_ms must be at least 1"));
         }
         Ok(config)
     }

@@ -1,8 +1,9 @@
-//! Named points between ask and settle at which a test may kill the process, as `kill -9` would.
+//! Named points between request and settlement at which a test may kill the process like `kill -9`.
 //!
-//! In a shipped build this is an empty function: the names exist so that every window between two writes has one.
+//! In a shipped build this function is empty. Every window between two writes has a name.
 
-/// Dies here when the feature `crash-points` is on and the file that `COUNTERSIGN_CRASH_FILE` names holds this name.
+/// Kills the process if the feature `crash-points` is on and the file named by `COUNTERSIGN_CRASH_FILE` contains this
+/// name.
 #[inline]
 pub fn point(name: &'static str) {
     #[cfg(feature = "crash-points")]

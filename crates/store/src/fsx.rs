@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Writes a file of mode 0600 whole or not at all, and waits until it is on the disk.
+/// Writes a file of mode 0600 completely or not at all, and waits until it is on the disk.
 pub(crate) fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let dir_fd = File::open(dir)?;
     let temp = format!(".{name}.new");
@@ -23,7 +23,7 @@ pub(crate) fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<
         .and_then(|()| file.sync_all())
         .and_then(|()| Ok(fs::renameat(&dir_fd, temp.as_str(), &dir_fd, name)?));
     if written.is_err() {
-        // What it holds may be secret.
+        // The content may be secret.
         let _ = fs::unlinkat(&dir_fd, temp.as_str(), fs::AtFlags::empty());
     }
     written?;
@@ -36,20 +36,20 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// A regular file, whole, if it is no longer than `most`. Whatever else stands there, a pipe for one, is not waited for.
-pub fn read_regular(path: &str, most: u64) -> io::Result<Vec<u8>> {
+/// Reads a whole regular file of at most `max_bytes`. Never waits for anything else with that name, such as a pipe.
+pub fn read_regular(path: &str, max_bytes: u64) -> io::Result<Vec<u8>> {
     use std::io::Read as _;
     const PROC: i64 = 0x9fa0;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // Not through what we have open ourselves, and nothing that the kernel makes up for whoever reads it.
+    // Does not follow magic links to open files, and refuses files that the kernel generates for the reading process.
     let file = File::from(fs::openat2(fs::CWD, path, flags, Mode::empty(), fs::ResolveFlags::NO_MAGICLINKS)?);
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.len() > most || fs::fstatfs(&file)?.f_type == PROC {
+    if !meta.is_file() || meta.len() > max_bytes || fs::fstatfs(&file)?.f_type == PROC {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(bytes) }
+    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(bytes) }
 }
 
 /// Random bytes from the kernel.

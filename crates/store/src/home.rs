@@ -1,4 +1,4 @@
-//! The home: one directory, one lock, and where everything in it lives.
+//! The home: one directory, its lock, and the paths of everything in it.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::{
@@ -13,56 +13,56 @@ use std::{
 
 use countersign_model::TaskId;
 
-/// Where the house of a machine is, where it listens, and what every house calls its door.
-pub const MACHINE_HOME: &str = "/var/lib/countersign";
-pub const MACHINE_RUN: &str = "/run/countersign";
+/// The home and the runtime directory of the system service, and the name of every daemon's socket.
+pub const SYSTEM_HOME: &str = "/var/lib/countersign";
+pub const SYSTEM_RUN: &str = "/run/countersign";
 pub const SOCKET: &str = "csn.sock";
 
-/// The directory that holds one house.
+/// The directory that holds the ledger, the keys and the tasks of one daemon.
 #[derive(Debug, Clone)]
 pub struct Home {
     path: PathBuf,
 }
 
-/// Why a home cannot be used. Each says what to do.
+/// Why a home cannot be used. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
-    #[error("no place for the house: neither COUNTERSIGN_HOME, XDG_STATE_HOME nor HOME is set to an absolute path")]
-    Nowhere,
-    #[error("cannot use {path} as the house's home: {error}; set COUNTERSIGN_HOME to a directory that you can write")]
+    #[error("there is no home directory: set COUNTERSIGN_HOME, XDG_STATE_HOME or HOME to an absolute path")]
+    NotSet,
+    #[error("cannot use {path} as the home: {error}; set COUNTERSIGN_HOME to a directory that you can write")]
     Unusable { path: PathBuf, error: io::Error },
-    #[error("{path} belongs to uid {owner}, not to you: set COUNTERSIGN_HOME to a directory of your own")]
+    #[error("{path} belongs to uid {owner}, not to you; set COUNTERSIGN_HOME to a directory of your own")]
     NotYours { path: PathBuf, owner: u32 },
-    #[error("another countersign holds this house: pid {holder} ({path}); stop it with `csn down`")]
-    Held { holder: String, path: PathBuf },
+    #[error("another daemon (pid {holder}) already uses the home {path}; stop it with `csn down`")]
+    InUse { holder: String, path: PathBuf },
 }
 
-/// Held for as long as a daemon lives; the file says who holds it.
+/// The lock on a home, held while the daemon lives. The file contains the daemon's pid.
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,
 }
 
 impl Home {
-    /// Where the house is, from the environment.
+    /// The home that the environment names.
     pub fn locate() -> Result<Self, HomeError> {
         let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let path = var("COUNTERSIGN_HOME")
             .or_else(|| var("XDG_STATE_HOME").map(|p| p.join("countersign")))
             .or_else(|| var("HOME").map(|p| p.join(".local/state/countersign")))
-            .ok_or(HomeError::Nowhere)?;
+            .ok_or(HomeError::NotSet)?;
         Ok(Self { path })
     }
 
-    /// The door of a house that is not this user's own: the one that was named, else the machine's, if there is one and
-    /// no home was named.
+    /// The socket of a daemon that is not this user's own: the one that COUNTERSIGN_SOCKET names, or that of the system
+    /// service if it exists and no home is named.
     #[must_use]
-    pub fn door_of_others() -> Option<PathBuf> {
+    pub fn shared_socket() -> Option<PathBuf> {
         let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
-        let machine = || Some(Path::new(MACHINE_RUN).join(SOCKET)).filter(|door| door.exists());
+        let system = || Some(Path::new(SYSTEM_RUN).join(SOCKET)).filter(|socket| socket.exists());
         match set("COUNTERSIGN_SOCKET") {
             Some(named) => Some(named.into()),
-            None if set("COUNTERSIGN_HOME").is_none() => machine(),
+            None if set("COUNTERSIGN_HOME").is_none() => system(),
             None => None,
         }
     }
@@ -72,7 +72,7 @@ impl Home {
         Self { path: path.into() }
     }
 
-    /// Makes what is missing and checks what is there: the home is its owner's alone.
+    /// Creates the missing directories and checks that only the owner has access to the home.
     pub fn prepare(&self) -> Result<(), HomeError> {
         let unusable = |error| HomeError::Unusable { path: self.path.clone(), error };
         for dir in [self.path(), &self.tasks(), &self.waiting(), &self.run(), &self.keys()] {
@@ -90,7 +90,7 @@ impl Home {
         Ok(())
     }
 
-    /// Becomes the daemon of this home, or says who is.
+    /// Locks the home for this daemon, or names the daemon that already has it.
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let unusable = |error| HomeError::Unusable { path: self.path.clone(), error };
         let path = self.path.join("lock");
@@ -100,7 +100,7 @@ impl Home {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(HomeError::Held { holder: holder(&mut file), path: self.path.clone() });
+                return Err(HomeError::InUse { holder: read_holder(&mut file), path: self.path.clone() });
             }
             Err(e) => return Err(unusable(e.into())),
         }
@@ -110,18 +110,18 @@ impl Home {
         Ok(HomeLock { _file: file })
     }
 
-    /// The pid of the daemon that holds this home, if one does.
+    /// The pid of the daemon that has locked this home, if there is one.
     #[must_use]
     pub fn holder(&self) -> Option<u32> {
         let mut file = File::open(self.path.join("lock")).ok()?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => holder(&mut file).parse().ok(),
+            Err(rustix::io::Errno::WOULDBLOCK) => read_holder(&mut file).parse().ok(),
             _ => None,
         }
     }
 
-    /// Until this process has ended.
-    pub fn wait_until_gone(pid: u32) -> io::Result<()> {
+    /// Waits until this process has ended.
+    pub fn wait_for_exit(pid: u32) -> io::Result<()> {
         use rustix::{
             event::{PollFd, PollFlags, poll},
             process::{Pid, PidfdFlags, pidfd_open},
@@ -175,7 +175,7 @@ impl Home {
         self.path.join("keys")
     }
 
-    /// Where the daemon listens.
+    /// The socket that the daemon listens on.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.run().join(SOCKET)
@@ -186,16 +186,16 @@ impl Home {
         self.run().join("daemon.log")
     }
 
-    /// A short path to a socket in `dir`, whatever the length of `dir`: socket addresses hold 108 bytes. It is good
-    /// for as long as the descriptor that comes with it is open.
-    pub fn short(dir: &Path, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
+    /// A short path to a socket in `dir`, however long `dir` is: socket addresses hold only 108 bytes. It is valid as
+    /// long as the returned descriptor is open.
+    pub fn short_socket_path(dir: &Path, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
         let fd = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let path = crate::proc::own_file(&fd).join(name);
         Ok((fd, path))
     }
 }
 
-fn holder(file: &mut File) -> String {
+fn read_holder(file: &mut File) -> String {
     let mut text = String::new();
     let _ = file.read_to_string(&mut text);
     match text.trim() {

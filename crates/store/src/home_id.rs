@@ -1,5 +1,5 @@
-//! The id of a home: one decision in the ledger, the first one of a new home. A home that an earlier version made gets it
-//! when a daemon opens it; whoever only reads never needs one.
+//! The id of a home: one decision in the ledger, the first one of a new home. A home of an earlier version gets its id
+//! when a daemon opens it; readers never need one.
 
 use crate::{
     clock,
@@ -9,30 +9,30 @@ use crate::{
 use countersign_model::{Decision, HomeId, IdMint, Record, RecordContent, Statement};
 
 impl Ledger {
-    /// The id of this home. One that has none gets it now.
-    pub fn name_home(&mut self) -> Result<HomeId, LedgerError> {
-        self.restore_home()?;
+    /// The id of this home. A home without an id gets one now.
+    pub fn ensure_home_id(&mut self) -> Result<HomeId, LedgerError> {
+        self.restore_home_id()?;
         if let Some(named) = self.reader()?.home_id()? {
             return Ok(named);
         }
         let home = HomeId::mint(&mut IdMint::default(), clock::now().millis(), u32::from_le_bytes(random()));
-        self.enter_home(home)?;
+        self.record_home_id(home)?;
         Ok(home)
     }
 
-    /// Enters the id that the receipts name, where the decision about it is lost: the home stays the one that it was.
-    pub(crate) fn restore_home(&mut self) -> Result<(), LedgerError> {
+    /// Records the id that the receipts name if the decision about it is lost, so that the home keeps its identity.
+    pub(crate) fn restore_home_id(&mut self) -> Result<(), LedgerError> {
         let reader = self.reader()?;
         if reader.home_id()?.is_some() {
             return Ok(());
         }
-        match reader.home_of_receipts()? {
-            Some(home) => self.enter_home(home),
+        match reader.home_id_of_receipts()? {
+            Some(home) => self.record_home_id(home),
             None => Ok(()),
         }
     }
 
-    fn enter_home(&mut self, home_id: HomeId) -> Result<(), LedgerError> {
+    fn record_home_id(&mut self, home_id: HomeId) -> Result<(), LedgerError> {
         let (at, decision) = (clock::now(), Decision::HomeNamed { home_id });
         let line = Record::decision_line(0, at, &decision);
         self.commit(&[LedgerEntry { task: None, seq: 0, at, line, decision, receipt: None }])
@@ -40,13 +40,14 @@ impl Ledger {
 }
 
 impl LedgerReader {
-    /// The id of this home; none if no daemon has opened it since homes have one.
+    /// The id of this home; none if no daemon has opened it since homes have ids.
     pub fn home_id(&self) -> Result<Option<HomeId>, LedgerError> {
-        Ok(self.homes_named(1)?.first().map(|(_, home)| *home))
+        Ok(self.named_homes(1)?.first().map(|(_, home)| *home))
     }
 
-    /// The decisions that name this home, in order, at most `limit`. There is one, unless somebody added another.
-    pub(crate) fn homes_named(&self, limit: u32) -> Result<Vec<(i64, HomeId)>, LedgerError> {
+    /// The decisions that name this home, in order, at most `limit`. There is only one, unless the ledger was tampered
+    /// with.
+    pub(crate) fn named_homes(&self, limit: u32) -> Result<Vec<(i64, HomeId)>, LedgerError> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"home.named\"%' ORDER BY n LIMIT ?1",
         )?;
@@ -62,8 +63,8 @@ impl LedgerReader {
         Ok(all)
     }
 
-    /// The home that the newest receipt names. Signatures are not checked: `csn verify` finds one that does not fit.
-    fn home_of_receipts(&self) -> Result<Option<HomeId>, LedgerError> {
+    /// The home that the newest receipt names. Signatures are not checked here; `csn verify` does that.
+    fn home_id_of_receipts(&self) -> Result<Option<HomeId>, LedgerError> {
         let Some((number, _)) = self.last_receipt()? else { return Ok(None) };
         let home = |payload: &str| serde_json::from_str::<Statement>(payload).ok()?.predicate.home_id;
         Ok(self.receipt(number)?.and_then(|signed| home(&signed.payload)))
@@ -82,25 +83,25 @@ mod tests {
     #[test]
     fn a_home_is_named_once_and_in_its_first_decision() {
         let dir = TempDir::new().unwrap();
-        let home = ledger(&dir).name_home().unwrap();
-        assert_eq!(ledger(&dir).name_home().unwrap(), home, "it stays over restarts");
+        let home = ledger(&dir).ensure_home_id().unwrap();
+        assert_eq!(ledger(&dir).ensure_home_id().unwrap(), home, "it survives restarts");
         let ledger = ledger(&dir);
-        assert_eq!(ledger.last(), 1);
-        assert_eq!(ledger.reader().unwrap().homes_named(9).unwrap(), [(1, home)]);
+        assert_eq!(ledger.last_number(), 1);
+        assert_eq!(ledger.reader().unwrap().named_homes(9).unwrap(), [(1, home)]);
     }
 
     #[test]
     fn two_homes_have_two_ids() {
         let dirs = [TempDir::new().unwrap(), TempDir::new().unwrap()];
-        assert_ne!(ledger(&dirs[0]).name_home().unwrap(), ledger(&dirs[1]).name_home().unwrap());
+        assert_ne!(ledger(&dirs[0]).ensure_home_id().unwrap(), ledger(&dirs[1]).ensure_home_id().unwrap());
     }
 
     #[test]
-    fn who_only_reads_a_home_without_an_id_gives_it_none() {
+    fn reading_a_home_without_an_id_gives_it_none() {
         let dir = TempDir::new().unwrap();
         let mut ledger = ledger(&dir);
         assert_eq!(ledger.reader().unwrap().home_id().unwrap(), None);
-        ledger.restore_home().unwrap();
-        assert_eq!(ledger.last(), 0, "no receipt names one");
+        ledger.restore_home_id().unwrap();
+        assert_eq!(ledger.last_number(), 0, "no receipt names a home");
     }
 }

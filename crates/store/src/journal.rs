@@ -1,7 +1,7 @@
-//! Journals: append-only, chained, one writer. The writer holds a lock on the file for as long as it lives, so that
-//! anyone can tell a living shim from a dead one without a pid.
+//! Journals: append-only and chained, with a single writer. The writer holds a lock on the file while it lives, so that
+//! others can tell a living shim from a dead one without a pid.
 
-use crate::{clock, output::regular, proc};
+use crate::{clock, output::open_regular, proc};
 use countersign_model::{Digest, Frame, HashChain, JournalEnd, Outcome, Record, RecordContent, TaskId};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
 use std::{
@@ -12,11 +12,11 @@ use std::{
 };
 
 /// The name of a journal in its task's directory.
-pub const FILE: &str = "journal";
-/// Room that is always kept for the last frames, so that a full disk can still be told of.
-const RESERVE: u64 = 16 * 1024;
+pub const JOURNAL_FILE: &str = "journal";
+/// Disk space that is always reserved for the last frames, so that a full disk can still be recorded.
+const RESERVED_BYTES: u64 = 16 * 1024;
 
-/// The one writer of a journal.
+/// The only writer of a journal.
 pub struct JournalWriter {
     file: File,
     chain: HashChain,
@@ -29,12 +29,12 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Takes the journal's name exclusively: a second launch of one order finds it taken.
+    /// Creates the journal exclusively: a second launch of the same order fails here.
     pub fn create(dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Self> {
-        let file = take_name(dir)?;
+        let file = create_locked(dir)?;
         let mut writer = Self {
             file,
-            chain: HashChain::of_journal(task, prologue),
+            chain: HashChain::for_journal(task, prologue),
             first_seq,
             next_seq: first_seq,
             began: clock::steady(),
@@ -46,29 +46,29 @@ impl JournalWriter {
         Ok(writer)
     }
 
-    /// One more frame; it reaches the file with the next [`Writer::write`].
+    /// Adds a frame. It reaches the file with the next [`JournalWriter::write`].
     pub fn push(&mut self, frame: &Frame) -> u64 {
         let seq = self.next_seq;
         let t_us = u64::try_from(clock::steady().duration_since(self.began).as_micros()).unwrap_or(u64::MAX);
         let line = Record::frame_line(seq, clock::now(), t_us, frame);
-        self.chain.push(&line);
+        self.chain.push_line(&line);
         self.lines.extend_from_slice(line.as_bytes());
         self.lines.push(b'\n');
         self.next_seq += 1;
         seq
     }
 
-    /// Puts what was pushed into the file.
+    /// Writes the added frames to the file.
     pub fn write(&mut self) -> io::Result<()> {
         if self.lines.is_empty() {
             return Ok(());
         }
-        self.put()?;
+        self.flush_lines()?;
         self.reserve()
     }
 
-    /// Writes what is there; what has been written is gone from `lines` even if the rest fails.
-    fn put(&mut self) -> io::Result<()> {
+    /// Writes the buffered lines. Bytes that have been written are removed from `lines` even if the rest fails.
+    fn flush_lines(&mut self) -> io::Result<()> {
         while !self.lines.is_empty() {
             match self.file.write(&self.lines) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -83,13 +83,13 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// The last frame; the room that was kept is given back.
+    /// Writes the last frame and gives the reserved space back.
     pub fn close(mut self, outcome: Outcome, streams: countersign_model::StreamTotals) -> io::Result<JournalEnd> {
         let frames = self.next_seq - self.first_seq + 1;
         self.push(&Frame::Closed { outcome: outcome.clone(), frames, streams });
-        self.put()?;
+        self.flush_lines()?;
         let len = self.written;
-        // Giving room back is a courtesy: the journal is complete without it.
+        // The journal is complete even if this fails.
         let _ = self.file.set_len(len);
         Ok(JournalEnd { outcome, head: self.chain.head(), next_seq: self.next_seq })
     }
@@ -98,35 +98,35 @@ impl JournalWriter {
         self.next_seq
     }
 
-    /// Time since the journal began, which is when the child was spawned.
+    /// The time since the journal began, which is when the child was spawned.
     pub fn elapsed(&self) -> std::time::Duration {
         clock::steady().duration_since(self.began)
     }
 
     fn reserve(&mut self) -> io::Result<()> {
-        if self.written + RESERVE <= self.reserved {
+        if self.written + RESERVED_BYTES <= self.reserved {
             return Ok(());
         }
-        let (from, len) = (self.reserved, self.written + 2 * RESERVE - self.reserved);
+        let (from, len) = (self.reserved, self.written + 2 * RESERVED_BYTES - self.reserved);
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, len) {
             Ok(()) => {
                 self.reserved = from + len;
                 Ok(())
             }
-            // A file system without reservations: nothing can be promised, and nothing is lost by trying.
+            // The file system has no reservations: nothing can be guaranteed.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                self.reserved = u64::MAX - RESERVE;
+                self.reserved = u64::MAX - RESERVED_BYTES;
                 Ok(())
             }
             Err(e) if self.reserved == 0 => Err(e.into()),
-            // The disk filled up after launch; what was reserved before is still ours.
+            // The disk filled up after the launch; the space reserved earlier is still available.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Puts a small file beside the journal, whole or not at all.
-pub fn put_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+/// Writes a small file beside the journal, completely or not at all.
+pub fn write_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let fresh = dir.join(format!(".{name}"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut file = File::from(rustix::fs::open(&fresh, flags, Mode::RUSR | Mode::WUSR)?);
@@ -137,51 +137,53 @@ pub fn put_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     put
 }
 
-/// Creates the journal's file if nobody has, and holds its lock. After a crash the new daemon does this first, so
-/// that a late shim finds the name taken and stops. The name appears with its lock already held: whoever sees a
-/// journal can tell whether it has a writer.
-pub fn take_name(dir: &Path) -> io::Result<File> {
+/// Creates the journal's file if it does not exist, and locks it. After a crash the new daemon does this first, so that
+/// a late shim finds the name taken and stops. The name appears with the lock already held, so that every reader can
+/// tell whether the journal has a writer.
+pub fn create_locked(dir: &Path) -> io::Result<File> {
     let unnamed = OFlags::RDWR | OFlags::APPEND | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::open(dir, unnamed, Mode::RUSR | Mode::WUSR) {
         Ok(file) => {
             let file = File::from(file);
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            rustix::fs::linkat(CWD, proc::own_file(&file), CWD, dir.join(FILE), AtFlags::SYMLINK_FOLLOW)?;
+            rustix::fs::linkat(CWD, proc::own_file(&file), CWD, dir.join(JOURNAL_FILE), AtFlags::SYMLINK_FOLLOW)?;
             Ok(file)
         }
-        // A file system without unnamed files.
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => take_by_link(dir),
+        // The file system has no unnamed files.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => {
+            create_locked_by_link(dir)
+        }
         Err(e) => Err(e.into()),
     }
 }
 
-fn take_by_link(dir: &Path) -> io::Result<File> {
-    let fresh = dir.join(format!(".{FILE}.{}", std::process::id()));
+fn create_locked_by_link(dir: &Path) -> io::Result<File> {
+    let fresh = dir.join(format!(".{JOURNAL_FILE}.{}", std::process::id()));
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = File::from(rustix::fs::open(&fresh, flags, Mode::RUSR | Mode::WUSR)?);
-    let taken =
-        flock(&file, FlockOperation::NonBlockingLockExclusive).and_then(|()| rustix::fs::link(&fresh, dir.join(FILE)));
+    let taken = flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .and_then(|()| rustix::fs::link(&fresh, dir.join(JOURNAL_FILE)));
     let _ = std::fs::remove_file(&fresh);
     taken?;
     Ok(file)
 }
 
-/// No record is as long as this.
-const LONGEST_LINE: usize = 16 * 1024 * 1024;
+/// The maximum length of a line. Real records are far shorter.
+const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-fn endless() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a line of the journal does not end")
+fn unterminated_line() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a line of the journal has no end")
 }
 
-/// The journal, locked, if nobody writes it; none while its writer lives.
+/// The journal, locked, if it has no writer; none while its writer lives.
 pub fn take_over(dir: &Path) -> io::Result<Option<File>> {
-    if !std::fs::symlink_metadata(dir.join(FILE))?.is_file() {
-        // Something was put in its place: that is kept aside, and nothing is known.
-        std::fs::rename(dir.join(FILE), dir.join("journal.odd"))?;
-        return take_name(dir).map(Some);
+    if !std::fs::symlink_metadata(dir.join(JOURNAL_FILE))?.is_file() {
+        // Something else has its name: it is renamed, and nothing is known about the task.
+        std::fs::rename(dir.join(JOURNAL_FILE), dir.join("journal.odd"))?;
+        return create_locked(dir).map(Some);
     }
     let file = rustix::fs::open(
-        dir.join(FILE),
+        dir.join(JOURNAL_FILE),
         OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK,
         Mode::empty(),
     )?;
@@ -193,42 +195,39 @@ pub fn take_over(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// What a journal amounts to when its writer is gone.
+/// The content of a journal after its writer has ended.
 #[derive(Debug)]
 pub struct ClosedJournal {
-    /// Set when the journal was closed properly.
+    /// Set if the journal was closed properly.
     pub closing: Option<JournalEnd>,
     pub head: Digest,
     pub next_seq: u64,
-    /// Bytes of a torn last line that were cut off.
+    /// Bytes of an incomplete last line that were cut off.
     pub torn: u64,
-    /// What does not read, when more than the last line does not. It was moved to `journal.damaged`.
+    /// What cannot be read, if more than the last line is damaged. It was moved to `journal.damaged`.
     pub damage: Option<String>,
 }
 
-/// Reads a journal that was taken over, cuts off what does not read, and says how it ended.
+/// Reads a journal after [`take_over`], cuts off what cannot be read, and returns how it ended.
 pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<ClosedJournal> {
-    let mut chain = HashChain::of_journal(task, prologue);
+    let mut chain = HashChain::for_journal(task, prologue);
     let (mut next_seq, mut whole, mut closing, mut damage) = (first_seq, 0, None, None);
     let mut reader = BufReader::with_capacity(256 * 1024, file);
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
-        (&mut reader).take(LONGEST_LINE as u64).read_until(b'\n', &mut bytes)?;
-        // A torn line has no end, or ends inside a character.
+        (&mut reader).take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut bytes)?;
+        // An incomplete line has no newline, or ends inside a character.
         let Some(line) = bytes.strip_suffix(b"\n") else { break };
         let record = std::str::from_utf8(line).ok().and_then(|text| Some((text, Record::parse(text).ok()?)));
         let (text, record) = match record {
             Some((text, record)) if record.seq == next_seq => (text, record),
             _ => {
-                damage = Some(format!(
-                    "line {} of the journal does not read as record {next_seq}",
-                    next_seq - first_seq + 1
-                ));
+                damage = Some(format!("line {} of the journal is not record {next_seq}", next_seq - first_seq + 1));
                 break;
             }
         };
-        chain.push(text);
+        chain.push_line(text);
         next_seq += 1;
         whole += bytes.len() as u64;
         if let RecordContent::Frame(Frame::Closed { outcome, .. }) = record.what {
@@ -242,15 +241,15 @@ pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_se
         from.seek(SeekFrom::Start(whole))?;
         io::copy(&mut from, &mut rest)?;
     }
-    // Also gives back the room that its writer had reserved.
+    // Also gives back the space that its writer had reserved.
     file.set_len(whole)?;
     Ok(ClosedJournal { closing, head: chain.head(), next_seq, torn, damage })
 }
 
-/// Reads a journal from a number on, while it grows.
+/// Reads a journal from a record number on, while it grows.
 pub struct JournalReader {
     file: File,
-    /// Where the next unread line begins.
+    /// The offset of the next unread line.
     at: u64,
     next_seq: u64,
     buf: Vec<u8>,
@@ -258,14 +257,14 @@ pub struct JournalReader {
 
 impl JournalReader {
     pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
-        Ok(Self { file: regular(&dir.join(FILE))?, at: 0, next_seq: first_seq, buf: Vec::new() })
+        Ok(Self { file: open_regular(&dir.join(JOURNAL_FILE))?, at: 0, next_seq: first_seq, buf: Vec::new() })
     }
 
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
 
-    /// Skips to `seq`, or as far as the journal goes. Lines are numbered without gaps, so counting is enough.
+    /// Skips to `seq`, or to the end of the journal. Lines are numbered without gaps, so counting is enough.
     pub fn skip_to(&mut self, seq: u64) -> io::Result<()> {
         let mut buf = vec![0; 64 * 1024];
         while self.next_seq < seq {
@@ -284,7 +283,7 @@ impl JournalReader {
             }
             match memchr::memrchr(b'\n', &buf[..n]) {
                 Some(last) => self.at += last as u64 + 1,
-                None if buf.len() >= LONGEST_LINE => return Err(endless()),
+                None if buf.len() >= MAX_LINE_BYTES => return Err(unterminated_line()),
                 None if self.next_seq == before && n == buf.len() => buf.resize(buf.len() * 2, 0),
                 None => return Ok(()),
             }
@@ -292,7 +291,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// The complete lines that are there, up to about `max` bytes, each with its number. Empty when there are none yet.
+    /// The complete lines that exist, up to about `max` bytes, each with its number. Empty if there are none yet.
     pub fn lines(&mut self, max: usize) -> io::Result<Vec<(u64, String)>> {
         self.file.seek(SeekFrom::Start(self.at))?;
         self.buf.clear();
@@ -310,8 +309,8 @@ impl JournalReader {
                     self.next_seq += lines.len() as u64;
                     return Ok(lines);
                 }
-                // A line longer than `max`: read on until it ends.
-                None if self.buf.len() >= LONGEST_LINE => return Err(endless()),
+                // The line is longer than `max`: read more until it ends.
+                None if self.buf.len() >= MAX_LINE_BYTES => return Err(unterminated_line()),
                 None if self.buf.len() as u64 >= want => want = self.buf.len() as u64 * 2,
                 None => return Ok(Vec::new()),
             }

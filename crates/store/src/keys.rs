@@ -1,19 +1,19 @@
-//! The house's keys: made once, read by their owner only.
+//! The keys of a home: created once, readable only by their owner.
 
 use crate::{Home, fsx};
 use countersign_model::HomeKey;
 use std::io;
 
-/// The key under which guessable things are digested; made at the first start.
-pub fn house_key(home: &Home) -> io::Result<HomeKey> {
-    match kept(home, "digest.key")? {
+/// The key for digests of values that could be guessed; created at the first start.
+pub fn home_key(home: &Home) -> io::Result<HomeKey> {
+    match read_key(home, "digest.key")? {
         Some(key) => Ok(HomeKey::new(key)),
-        None => Ok(HomeKey::new(fresh(home, "digest.key")?)),
+        None => Ok(HomeKey::new(create_key(home, "digest.key")?)),
     }
 }
 
-/// A key of 32 bytes; none when there is none yet.
-fn kept(home: &Home, name: &str) -> io::Result<Option<[u8; 32]>> {
+/// Reads a key of 32 bytes; none if it does not exist yet.
+fn read_key(home: &Home, name: &str) -> io::Result<Option<[u8; 32]>> {
     let path = home.keys().join(name);
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
@@ -29,7 +29,7 @@ fn kept(home: &Home, name: &str) -> io::Result<Option<[u8; 32]>> {
     Ok(Some(key))
 }
 
-fn fresh(home: &Home, name: &str) -> io::Result<[u8; 32]> {
+fn create_key(home: &Home, name: &str) -> io::Result<[u8; 32]> {
     let key: [u8; 32] = fsx::random();
     fsx::write_durably(&home.keys(), name, &key)?;
     Ok(key)
@@ -37,62 +37,62 @@ fn fresh(home: &Home, name: &str) -> io::Result<[u8; 32]> {
 
 #[cfg(feature = "ledger")]
 mod signing {
-    use super::{Home, fresh, fsx, io, kept};
+    use super::{Home, create_key, fsx, io, read_key};
     use crate::SigningKey;
     use countersign_model::Digest;
 
-    const NAME: &str = "signing.key";
-    const NEXT: &str = "signing.next";
+    const SIGNING_KEY_FILE: &str = "signing.key";
+    const NEXT_KEY_FILE: &str = "signing.next";
 
-    /// The key that signs receipts. `announced` is the one that the ledger has last: another one, or a new one in its
-    /// place, would sign what nobody can check, so that is refused.
+    /// The key that signs receipts. `announced` is the key that the ledger announced last. Any other key would create
+    /// signatures that nobody can check, so it is refused.
     pub fn signing_key(home: &Home, announced: Option<Digest>) -> io::Result<SigningKey> {
-        let found = kept(home, NAME)?.map(|seed| SigningKey::from_seed(&seed));
+        let found = read_key(home, SIGNING_KEY_FILE)?.map(|seed| SigningKey::from_seed(&seed));
         match (found, announced) {
             (Some(key), Some(wanted)) if key.public().id() != wanted => {
-                // A change of keys that was announced and then cut off.
-                match kept(home, NEXT)?.map(|seed| SigningKey::from_seed(&seed)) {
+                // A rotation was announced and then interrupted.
+                match read_key(home, NEXT_KEY_FILE)?.map(|seed| SigningKey::from_seed(&seed)) {
                     Some(next) if next.public().id() == wanted => {
-                        std::fs::rename(home.keys().join(NEXT), home.keys().join(NAME))?;
+                        std::fs::rename(home.keys().join(NEXT_KEY_FILE), home.keys().join(SIGNING_KEY_FILE))?;
                         Ok(next)
                     }
                     _ => Err(io::Error::new(
                         io::ErrorKind::InvalidData,
                         format!(
-                            "{} is not the key that the ledger has last ({wanted}); restore that one, or begin with a \
-                             new one: csn keys rotate --lost",
-                            home.keys().join(NAME).display()
+                            "{} is not the key that the ledger announced last ({wanted}); restore that key, or \
+                             switch to a new one: csn keys rotate --lost",
+                            home.keys().join(SIGNING_KEY_FILE).display()
                         ),
                     )),
                 }
             }
             (Some(key), _) => Ok(key),
-            (None, None) => Ok(SigningKey::from_seed(&fresh(home, NAME)?)),
+            (None, None) => Ok(SigningKey::from_seed(&create_key(home, SIGNING_KEY_FILE)?)),
             (None, Some(_)) => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!(
-                    "{} is missing; restore it from a backup, or begin with a new one: csn keys rotate --lost",
-                    home.keys().join(NAME).display()
+                    "{} is missing; restore it from a backup, or switch to a new key: csn keys rotate --lost",
+                    home.keys().join(SIGNING_KEY_FILE).display()
                 ),
             )),
         }
     }
 
-    /// Makes the next key and keeps it beside the one in use: should the change be cut off, it is found again.
-    /// `current` may be one whose own change was cut off: it comes to its place first.
+    /// Creates the next key and stores it beside the current one, so that it is found again if the rotation is
+    /// interrupted. If the rotation to `current` itself was interrupted, it is completed first.
     pub fn prepare_signing_key(home: &Home, current: Option<Digest>) -> io::Result<SigningKey> {
-        let waiting = kept(home, NEXT)?.map(|seed| SigningKey::from_seed(&seed));
+        let waiting = read_key(home, NEXT_KEY_FILE)?.map(|seed| SigningKey::from_seed(&seed));
         if waiting.is_some_and(|next| Some(next.public().id()) == current) {
             adopt_signing_key(home)?;
         }
-        Ok(SigningKey::from_seed(&fresh(home, NEXT)?))
+        Ok(SigningKey::from_seed(&create_key(home, NEXT_KEY_FILE)?))
     }
 
-    /// The next key, which has been announced, is the key from now on. The one before it is gone: whoever steals a key
-    /// that signs no more could still sign with it.
+    /// The next key, which has been announced, becomes the current key. The previous one is deleted, because a stolen
+    /// old key could still sign.
     pub fn adopt_signing_key(home: &Home) -> io::Result<()> {
         let keys = home.keys();
-        std::fs::rename(keys.join(NEXT), keys.join(NAME))?;
+        std::fs::rename(keys.join(NEXT_KEY_FILE), keys.join(SIGNING_KEY_FILE))?;
         fsx::sync_dir(&keys)
     }
 }

@@ -1,7 +1,7 @@
-//! The ledger: every decision of the house, in order, in SQLite. One writer; readers have their own connections.
+//! The ledger: every decision of the daemon, in order, in SQLite. One writer; readers have their own connections.
 //!
-//! `decisions` is the truth and is chained: `h(n) = sha256(h(n-1) ‖ task ‖ ' ' ‖ line)`. The table `tasks` is an index
-//! over it and can be rebuilt at any time.
+//! `decisions` is the source of truth and is chained: `h(n) = sha256(h(n-1) ‖ task ‖ ' ' ‖ line)`. The table `tasks` is
+//! an index over it and can be rebuilt at any time.
 
 use crate::{
     Home,
@@ -19,18 +19,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// How long another connection is waited for; when the house goes down, hardly at all.
-const BUSY: std::time::Duration = std::time::Duration::from_secs(5);
-const AT_THE_END: std::time::Duration = std::time::Duration::from_millis(200);
+/// How long a connection waits for another one; while the daemon stops, only briefly.
+const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+const CHECKPOINT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// Each entry takes the schema one version further; the first makes it.
-const MIGRATIONS: &[&str] = &[FIRST, REGISTER, receipts::SCHEMA, NAMED_HOME];
+/// Each entry upgrades the schema by one version; the first one creates it.
+const MIGRATIONS: &[&str] = &[INITIAL_SCHEMA, REGISTER_SCHEMA, receipts::SCHEMA, HOME_ID_SCHEMA];
 
-/// No table changes: the ledger may hold `home.named`, and a program that does not know it would seal receipts without it.
-const NAMED_HOME: &str = "";
+/// No table changes: the ledger may contain `home.named`, and a program that does not know it would seal receipts
+/// without the home id.
+const HOME_ID_SCHEMA: &str = "";
 
-/// Whose each task is, whether it waits for a person, and decisions that are about no task.
-const REGISTER: &str = "
+/// The owner of each task, whether it waits for a person, and decisions that concern no task.
+const REGISTER_SCHEMA: &str = concat!(
+    "
     ALTER TABLE tasks ADD COLUMN principal TEXT NOT NULL DEFAULT 'pr_0000000000000000';
     ALTER TABLE tasks ADD COLUMN session TEXT;
     ALTER TABLE tasks ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
@@ -38,10 +40,13 @@ const REGISTER: &str = "
     UPDATE tasks SET waits = 1 WHERE settled = 0 AND status = 'queued' AND approval IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM decisions d WHERE d.task = tasks.id AND d.line LIKE '%\"kind\":\"permission.granted\"%');
     CREATE INDEX tasks_waiting ON tasks (id) WHERE waits = 1;
-    CREATE INDEX decisions_of_house ON decisions (n) WHERE task IS NULL;
-";
+    CREATE INDEX ",
+    "decisions_of_house",
+    " ON decisions (n) WHERE task IS NULL;
+"
+);
 
-const FIRST: &str = "
+const INITIAL_SCHEMA: &str = "
     CREATE TABLE decisions (
         n    INTEGER PRIMARY KEY,
         task TEXT,
@@ -67,42 +72,43 @@ const FIRST: &str = "
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     #[error(
-        "the ledger has version {found}, this program knows {known}: it was written by a newer countersign; nothing was changed"
+        "the ledger has version {found}, and this program knows versions up to {known}: a newer version of Countersign \
+         wrote it. Nothing was changed; use that version"
     )]
     Newer { found: i64, known: usize },
     #[error(
         "the ledger {path} is damaged: {error}. Nothing was changed. Restore it from a backup, or run `csn doctor --fix`, \
-         which keeps the damaged file and recovers what still reads"
+         which keeps the damaged file and recovers what can still be read"
     )]
     Damaged { path: PathBuf, error: String },
     #[error(
-        "the ledger {path} is gone, but this home has been used before. Put the file back, or run `csn doctor --fix`, \
-         which begins a new ledger with what the task directories tell"
+        "the ledger {path} is missing, but this home has been used before. Restore the file, or run `csn doctor --fix`, \
+         which starts a new ledger from the task directories"
     )]
     Gone { path: PathBuf },
     #[error(
-        "the ledger {path} ends at decision {ends}, but it had come to decision {mark}: it is an old copy, or its \
-         write-ahead log is gone. Put the newer files back, or run `csn doctor --fix`, which goes on without what is lost"
+        "the ledger {path} ends at decision {ends}, but this home had reached decision {mark}: it is an old copy, or its \
+         write-ahead log is missing. Restore the newer files, or run `csn doctor --fix`, which continues without the lost decisions"
     )]
     Older { path: PathBuf, ends: i64, mark: i64 },
     #[error(
-        "the ledger {path} is not the one that was used here last: its decision {decision} is another. Put the right file \
-         back, or run `csn doctor --fix`, which goes on with this one"
+        "the ledger {path} is not the one that was last used here: its decision {decision} differs. Restore the right file, \
+         or run `csn doctor --fix`, which continues with this one"
     )]
     Other { path: PathBuf, decision: i64 },
     #[error(
-        "the ledger {path} is older than the task directories: it does not know that {task} was started. Put the newer \
-         file back, or run `csn doctor --fix`, which goes on without what is lost"
+        "the ledger {path} is older than the task directories: it does not know that {task} was started. Restore the newer \
+         file, or run `csn doctor --fix`, which continues without the lost decisions"
     )]
     Behind { path: PathBuf, task: TaskId },
-    #[error("the ledger: {0}")]
+    #[error("the ledger cannot be used: {0}")]
     Sqlite(rusqlite::Error),
-    #[error("decision {n} of the ledger does not read: {source}")]
+    #[error("decision {n} of the ledger cannot be parsed: {source}")]
     Record { n: i64, source: countersign_model::RecordError },
 }
 
 impl LedgerError {
-    /// A failure of SQLite or of a line, as what it means for the file: it is damaged.
+    /// An error of SQLite or of a line, expressed as damage of the file.
     pub(crate) fn damaged(path: &Path, error: Self) -> Self {
         match error {
             LedgerError::Sqlite(error) => LedgerError::unreadable(path, error),
@@ -115,7 +121,7 @@ impl LedgerError {
         LedgerError::Damaged { path: path.to_owned(), error: error.to_string() }
     }
 
-    /// Whether it says that the file cannot be gone on from, rather than that it is busy or the disk is full.
+    /// Whether the file itself is unusable, rather than busy or on a full disk.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
@@ -145,17 +151,17 @@ type LedgerResult<T> = std::result::Result<T, LedgerError>;
 /// A decision on its way into the ledger.
 #[derive(Debug, Clone)]
 pub struct LedgerEntry {
-    /// None for a decision about the house itself.
+    /// None for a decision that concerns no task.
     pub task: Option<TaskId>,
     pub seq: u64,
     pub at: Timestamp,
     pub line: String,
     pub decision: Decision,
-    /// What `receipt.sealed` is about.
+    /// The receipt that a `receipt.sealed` decision names.
     pub receipt: Option<Box<SignedReceipt>>,
 }
 
-/// The one writer.
+/// The only writer.
 pub struct Ledger {
     pub(crate) conn: Connection,
     chain: HashChain,
@@ -165,19 +171,19 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger of a home, if it can be gone on from.
+    /// Opens the ledger of a home if it can be used.
     pub fn open_home(home: &Home) -> LedgerResult<Self> {
         condition::check(home, CheckDepth::Quick)?;
         Self::open(&home.ledger())
     }
 
-    /// Opens the ledger, brings an older one up to date (keeping a copy), and refuses a newer one.
+    /// Opens the ledger, upgrades an older one (and keeps a copy), and refuses a newer one.
     pub fn open(path: &Path) -> LedgerResult<Self> {
         let damaged = |error: rusqlite::Error| LedgerError::unreadable(path, error);
         let mut conn = Connection::open(path).map_err(damaged)?;
-        // What SQLite makes beside it gets the same mode.
+        // Files that SQLite creates beside it get the same mode.
         let _ = std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600));
-        conn.busy_timeout(BUSY)?;
+        conn.busy_timeout(BUSY_TIMEOUT)?;
         migrate(&mut conn, path).map_err(|e| match e {
             LedgerError::Sqlite(source) => damaged(source),
             other => other,
@@ -192,17 +198,17 @@ impl Ledger {
             .optional()
             .map_err(damaged)?;
         let (next, chain) = match last {
-            Some((n, head)) => (n + 1, HashChain::resumed(Digest::from_bytes(head))),
-            None => (1, HashChain::of_ledger()),
+            Some((n, head)) => (n + 1, HashChain::resume(Digest::from_bytes(head))),
+            None => (1, HashChain::for_ledger()),
         };
-        let marker = HighWaterFile::of(path);
+        let marker = HighWaterFile::open(path);
         if next > 1 {
-            marker.note(next - 1, chain.head());
+            marker.write_mark(next - 1, chain.head());
         }
         Ok(Self { conn, chain, next, path: path.to_owned(), marker })
     }
 
-    /// Writes all entries in one transaction and waits until they are on the disk. All or none.
+    /// Writes all entries in one transaction and waits until they are on the disk: all or none.
     pub fn commit(&mut self, entries: &[LedgerEntry]) -> LedgerResult<()> {
         let (mut chain, mut next) = (self.chain, self.next);
         let tx = self.conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -211,12 +217,12 @@ impl Ledger {
                 tx.prepare_cached("INSERT INTO decisions (n, task, seq, line, head) VALUES (?1, ?2, ?3, ?4, ?5)")?;
             for entry in entries {
                 let task = entry.task.map(|t| t.to_string());
-                chain.push(&chained(task.as_deref(), &entry.line));
+                chain.push_line(&chained_line(task.as_deref(), &entry.line));
                 let seq = entry.task.map(|_| entry.seq as i64);
                 insert.execute(params![next, task, seq, entry.line, chain.head().as_bytes()])?;
-                index(&tx, next, task.as_deref(), &entry.decision)?;
+                update_index(&tx, next, task.as_deref(), &entry.decision)?;
                 if let Some(signed) = &entry.receipt {
-                    receipts::keep(&tx, signed)?;
+                    receipts::insert_receipt(&tx, signed)?;
                 }
                 next += 1;
             }
@@ -225,11 +231,11 @@ impl Ledger {
         tx.commit()?;
         crate::crash::point("ledger.after_commit");
         (self.chain, self.next) = (chain, next);
-        self.marker.note(next - 1, chain.head());
+        self.marker.write_mark(next - 1, chain.head());
         Ok(())
     }
 
-    /// Makes the index anew from the decisions.
+    /// Rebuilds the index from the decisions.
     pub fn rebuild_index(&mut self) -> LedgerResult<()> {
         let tx = self.conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         tx.execute("DELETE FROM tasks", [])?;
@@ -240,18 +246,18 @@ impl Ledger {
                 let (n, task, line): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
                 let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
                 if let RecordContent::Decision(decision) = record.what {
-                    index(&tx, n, Some(&task), &decision)?;
+                    update_index(&tx, n, Some(&task), &decision)?;
                 }
             }
         }
-        receipts::rebuild(&tx)?;
+        receipts::rebuild_artifacts(&tx)?;
         tx.commit()?;
         Ok(())
     }
 
     /// The number of the last decision.
     #[must_use]
-    pub fn last(&self) -> i64 {
+    pub fn last_number(&self) -> i64 {
         self.next - 1
     }
 
@@ -264,27 +270,27 @@ impl Ledger {
         LedgerReader::open(&self.path)
     }
 
-    /// Lets go of a ledger that turned out to be damaged, without moving anything from its log into it.
+    /// Closes a damaged ledger without moving anything from its write-ahead log into it.
     pub fn abandon(self) {
         let _ = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     }
 
-    /// Moves what is in the write-ahead log into the database, for a clean stop.
-    /// What readers still look at stays in the log, where the next daemon finds it: whether all was moved.
+    /// Moves the write-ahead log into the database, for a clean stop. Returns whether all of it was moved: pages that
+    /// readers still use stay in the log, where the next daemon finds them.
     pub fn checkpoint(&self) -> LedgerResult<bool> {
         self.conn.execute_batch("PRAGMA optimize")?;
-        self.conn.busy_timeout(AT_THE_END)?;
+        self.conn.busy_timeout(CHECKPOINT_TIMEOUT)?;
         let busy: i64 = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get(0))?;
-        self.conn.busy_timeout(BUSY)?;
+        self.conn.busy_timeout(BUSY_TIMEOUT)?;
         Ok(busy == 0)
     }
 }
 
-pub(crate) fn chained(task: Option<&str>, line: &str) -> String {
+pub(crate) fn chained_line(task: Option<&str>, line: &str) -> String {
     [task.unwrap_or("-"), " ", line].concat()
 }
 
-fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> rusqlite::Result<()> {
+fn update_index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> rusqlite::Result<()> {
     let Some(task) = task else { return Ok(()) };
     match decision {
         Decision::Planned { idempotency, principal, session, .. } => {
@@ -299,7 +305,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
             tx.prepare_cached("UPDATE tasks SET approval = ?2, waits = 1 WHERE id = ?1")?
                 .execute(params![task, approval.to_string()])?;
         }
-        // What the policy lets through never waited.
+        // A task that the policy allows never waited.
         Decision::PermissionGranted { scope: Scope::Policy, .. } => {}
         Decision::PermissionGranted { .. } => {
             tx.prepare_cached("UPDATE tasks SET waits = 0 WHERE id = ?1 AND waits = 1")?.execute(params![task])?;
@@ -324,7 +330,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
         | Decision::Lost { .. }
         | Decision::Expired { .. }
         | Decision::Entered(_)
-        | Decision::House { .. } => {}
+        | Decision::DaemonStateChanged { .. } => {}
     }
     Ok(())
 }
@@ -333,9 +339,10 @@ fn migrate(conn: &mut Connection, path: &Path) -> LedgerResult<()> {
     let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
     let known = "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'";
     let versioned = tx.query_row(known, [], |r| r.get::<_, i64>(0))? > 0;
-    let found = match versioned {
-        true => tx.query_row("SELECT max(version) FROM schema_version", [], |r| r.get::<_, i64>(0))?,
-        false => 0,
+    let found = if versioned {
+        tx.query_row("SELECT max(version) FROM schema_version", [], |r| r.get::<_, i64>(0))?
+    } else {
+        0
     };
     let done = usize::try_from(found).unwrap_or(usize::MAX);
     if done > MIGRATIONS.len() {
@@ -347,7 +354,9 @@ fn migrate(conn: &mut Connection, path: &Path) -> LedgerResult<()> {
     if done > 0 {
         let copy = path.with_extension(format!("v{found}.db"));
         std::fs::copy(path, &copy).map_err(|e| {
-            rusqlite::Error::ToSqlConversionFailure(format!("no copy could be kept at {}: {e}", copy.display()).into())
+            rusqlite::Error::ToSqlConversionFailure(
+                format!("the old ledger could not be copied to {}: {e}", copy.display()).into(),
+            )
         })?;
     }
     tx.execute_batch("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL, at TEXT NOT NULL) STRICT;")?;
@@ -362,25 +371,25 @@ fn migrate(conn: &mut Connection, path: &Path) -> LedgerResult<()> {
     Ok(())
 }
 
-/// Which tasks a list should show.
+/// Which tasks a list shows.
 #[derive(Debug, Default, Clone)]
 pub struct TaskFilter {
     pub status: Option<Status>,
-    /// Only this principal's; none is everyone's.
+    /// Only the tasks of this principal; none means everyone's.
     pub principal: Option<PrincipalId>,
     /// Only tasks whose id sorts before this one: the cursor of a page.
     pub before: Option<TaskId>,
-    /// Only tasks asked at or after this id's moment.
+    /// Only tasks requested at the time of this id or later.
     pub since: Option<TaskId>,
     pub verb: Option<String>,
-    /// Only those of one of these sessions.
+    /// Only tasks of one of these sessions.
     pub sessions: Option<Vec<String>>,
     /// A part of the display text or the title.
     pub text: Option<String>,
     pub limit: u32,
 }
 
-/// A read-only view that sees what has been committed.
+/// A read-only view of everything that has been committed.
 pub struct LedgerReader {
     pub(crate) conn: Connection,
 }
@@ -389,24 +398,25 @@ impl LedgerReader {
     pub fn open(path: &Path) -> LedgerResult<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags)?;
-        conn.busy_timeout(BUSY)?;
+        conn.busy_timeout(BUSY_TIMEOUT)?;
         conn.execute_batch("PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY;")?;
         Ok(Self { conn })
     }
 
-    /// Refuses a ledger that a newer program has written.
+    /// Refuses a ledger that a newer program wrote.
     pub(crate) fn check_version(&self) -> LedgerResult<()> {
         let found: i64 = self.conn.query_row("SELECT max(version) FROM schema_version", [], |r| r.get(0))?;
-        match usize::try_from(found).is_ok_and(|found| found <= MIGRATIONS.len()) {
-            true => Ok(()),
-            false => Err(LedgerError::Newer { found, known: MIGRATIONS.len() }),
+        if usize::try_from(found).is_ok_and(|found| found <= MIGRATIONS.len()) {
+            Ok(())
+        } else {
+            Err(LedgerError::Newer { found, known: MIGRATIONS.len() })
         }
     }
 
-    /// Reads every page; finds what was overwritten.
+    /// Reads every page and finds overwritten ones.
     pub(crate) fn check_pages(&self, path: &Path) -> LedgerResult<()> {
-        let says: String = self.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
-        if says == "ok" { Ok(()) } else { Err(LedgerError::unreadable(path, says.replace('\n', " "))) }
+        let result: String = self.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
+        if result == "ok" { Ok(()) } else { Err(LedgerError::unreadable(path, result.replace('\n', " "))) }
     }
 
     /// The lines of a task's decisions from number `from` on, with their numbers.
@@ -418,7 +428,7 @@ impl LedgerReader {
         Ok(rows.collect::<std::result::Result<_, _>>()?)
     }
 
-    /// Whose a task is; none when there is no such task.
+    /// The principal and the session of a task; none if there is no such task.
     pub fn task_owner(&self, task: TaskId) -> LedgerResult<Option<(PrincipalId, Option<SessionId>)>> {
         let mut query = self.conn.prepare_cached("SELECT principal, session FROM tasks WHERE id = ?1")?;
         let row = query
@@ -429,23 +439,23 @@ impl LedgerReader {
         Ok(principal.parse().ok().map(|principal| (principal, session)))
     }
 
-    /// Everything that was entered about grants, sessions and credentials, in order.
-    pub fn entered(&self) -> LedgerResult<Vec<(Timestamp, RegisterEntry)>> {
+    /// All entries about grants, sessions and credentials, in order.
+    pub fn register_entries(&self) -> LedgerResult<Vec<(Timestamp, RegisterEntry)>> {
         let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions WHERE task IS NULL ORDER BY n")?;
         let mut rows = query.query([])?;
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            if let RecordContent::Decision(Decision::Entered(entered)) = record.what {
-                all.push((record.at, entered));
+            if let RecordContent::Decision(Decision::Entered(entry)) = record.what {
+                all.push((record.at, entry));
             }
         }
         Ok(all)
     }
 
-    /// Decisions behind number `after`, oldest first, with their task.
-    pub fn after(&self, after: i64, limit: u32) -> LedgerResult<Vec<(i64, Option<TaskId>, String)>> {
+    /// Decisions after number `after`, oldest first, with their task.
+    pub fn decisions_after(&self, after: i64, limit: u32) -> LedgerResult<Vec<(i64, Option<TaskId>, String)>> {
         let mut query =
             self.conn.prepare_cached("SELECT n, task, line FROM decisions WHERE n > ?1 ORDER BY n LIMIT ?2")?;
         let rows = query.query_map(params![after, limit], |r| {
@@ -454,8 +464,8 @@ impl LedgerReader {
         Ok(rows.collect::<std::result::Result<_, _>>()?)
     }
 
-    /// The tasks that a person has refused since `since`.
-    pub fn refused_since(&self, since: Timestamp) -> LedgerResult<Vec<TaskId>> {
+    /// The tasks that a person has denied since this time.
+    pub fn tasks_denied_since(&self, since: Timestamp) -> LedgerResult<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached("SELECT n, task, line FROM decisions ORDER BY n DESC")?;
         let mut rows = query.query([])?;
         let mut all = Vec::new();
@@ -474,8 +484,8 @@ impl LedgerReader {
         Ok(all)
     }
 
-    /// Ids that begin with `prefix`, at most two: enough to tell one from many.
-    pub fn by_prefix(&self, prefix: &str, principal: PrincipalId) -> LedgerResult<Vec<TaskId>> {
+    /// Ids that begin with `prefix`: enough of them to tell a unique one from an ambiguous one.
+    pub fn tasks_by_prefix(&self, prefix: &str, principal: PrincipalId) -> LedgerResult<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached(
             "SELECT id FROM tasks WHERE id >= ?1 AND id < ?1 || 'zzzzzzzz~' AND principal = ?2 ORDER BY id LIMIT 50",
         )?;
@@ -492,7 +502,7 @@ impl LedgerReader {
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
 
-    /// The tasks that have neither been launched nor settled: each has its raw request waiting.
+    /// The tasks that are neither launched nor settled: each has a stored raw request.
     pub fn waiting_tasks(&self) -> LedgerResult<Vec<TaskId>> {
         let mut query =
             self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 AND status = 'queued' ORDER BY id")?;
@@ -501,8 +511,8 @@ impl LedgerReader {
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
 
-    /// When a task settled, and the number that its next decision gets; none while it has not.
-    pub fn settled(&self, task: TaskId) -> LedgerResult<Option<(Timestamp, u64)>> {
+    /// When a task settled, and the number of its next decision; none before that.
+    pub fn settled_at(&self, task: TaskId) -> LedgerResult<Option<(Timestamp, u64)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT z.line, (SELECT max(seq) FROM decisions WHERE task = ?1) FROM tasks t
              JOIN decisions z ON z.n = t.last WHERE t.id = ?1 AND t.settled = 1",
@@ -515,8 +525,8 @@ impl LedgerReader {
         Ok(Some((record.at, last as u64 + 1)))
     }
 
-    /// Whether what the task left on the disk has been given up.
-    pub fn expired(&self, task: TaskId) -> LedgerResult<bool> {
+    /// Whether retention has removed the task's files.
+    pub fn is_expired(&self, task: TaskId) -> LedgerResult<bool> {
         let mut query = self.conn.prepare_cached(
             "SELECT 1 FROM decisions WHERE task = ?1 AND line LIKE '%\"kind\":\"retention.expired\"%'",
         )?;
@@ -529,7 +539,7 @@ impl LedgerReader {
         Ok(id.and_then(|id| id.parse().ok()))
     }
 
-    /// Approvals that begin with `prefix` and their tasks, at most three: enough to tell one from many.
+    /// Approvals that begin with `prefix` with their tasks: enough of them to tell a unique one from an ambiguous one.
     pub fn approvals_by_prefix(&self, prefix: &str, principal: PrincipalId) -> LedgerResult<Vec<(ApprovalId, TaskId)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT approval, id FROM tasks WHERE approval IS NOT NULL AND approval >= ?1 AND principal = ?2
@@ -544,7 +554,7 @@ impl LedgerReader {
     }
 
     /// Tasks that wait for a person, oldest first, with their session.
-    pub fn waiting_for_a_person(&self, principal: PrincipalId) -> LedgerResult<Vec<(TaskId, Option<SessionId>)>> {
+    pub fn tasks_waiting_for_approval(&self, principal: PrincipalId) -> LedgerResult<Vec<(TaskId, Option<SessionId>)>> {
         let mut query =
             self.conn.prepare_cached("SELECT id, session FROM tasks WHERE waits = 1 AND principal = ?1 ORDER BY id")?;
         let rows = query.query_map(params![principal.to_string()], |r| {
@@ -554,8 +564,13 @@ impl LedgerReader {
         Ok(all.iter().filter_map(|(id, s)| Some((id.parse().ok()?, s.as_ref().and_then(|s| s.parse().ok())))).collect())
     }
 
-    /// Tasks that ever asked a person, newest first, before `before`.
-    pub fn asked(&self, principal: PrincipalId, before: Option<TaskId>, limit: u32) -> LedgerResult<Vec<TaskId>> {
+    /// Tasks that ever asked for an approval, newest first, before `before`.
+    pub fn tasks_with_approval(
+        &self,
+        principal: PrincipalId,
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> LedgerResult<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached(
             "SELECT id FROM tasks WHERE approval IS NOT NULL AND principal = ?1 AND (?2 IS NULL OR id < ?2)
              ORDER BY id DESC LIMIT ?3",
@@ -567,7 +582,7 @@ impl LedgerReader {
     }
 
     /// The tasks of a session that are not settled.
-    pub fn open_in(&self, session: SessionId) -> LedgerResult<Vec<TaskId>> {
+    pub fn open_tasks_of_session(&self, session: SessionId) -> LedgerResult<Vec<TaskId>> {
         let mut query =
             self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 AND session = ?1 ORDER BY id")?;
         let rows = query.query_map(params![session.to_string()], |r| r.get::<_, String>(0))?;
@@ -575,8 +590,8 @@ impl LedgerReader {
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
 
-    /// The newest task that was asked under this idempotency key, and the body it came with.
-    pub fn by_idempotency(&self, key: Digest) -> LedgerResult<Option<(TaskId, Idempotency, Timestamp)>> {
+    /// The newest task with this idempotency key, and the request body that came with it.
+    pub fn task_by_idempotency(&self, key: Digest) -> LedgerResult<Option<(TaskId, Idempotency, Timestamp)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT t.id, d.line FROM tasks t JOIN decisions d ON d.n = t.first WHERE t.idem = ?1 ORDER BY t.id DESC LIMIT 1",
         )?;
@@ -594,8 +609,8 @@ impl LedgerReader {
         }))
     }
 
-    /// A page of tasks, newest first, as far as the ledger knows them: without what only the journal tells.
-    pub fn list(&self, filter: &TaskFilter) -> LedgerResult<Vec<TaskState>> {
+    /// A page of tasks, newest first, with what the ledger knows: without the content of journals.
+    pub fn list_tasks(&self, filter: &TaskFilter) -> LedgerResult<Vec<TaskState>> {
         let mut query = self.conn.prepare_cached(
             "SELECT t.id, t.status, t.approval, a.line, z.line FROM tasks t
              JOIN decisions a ON a.n = t.first LEFT JOIN decisions z ON z.n = t.last
@@ -643,15 +658,15 @@ impl LedgerReader {
         Ok(tasks)
     }
 
-    /// The number of decisions, and the head of the chain over them as stored.
+    /// The number of decisions, and the stored head of their chain.
     pub fn head(&self) -> LedgerResult<(i64, Option<Digest>)> {
         let mut query = self.conn.prepare_cached("SELECT n, head FROM decisions ORDER BY n DESC LIMIT 1")?;
         let row = query.query_row([], |r| Ok((r.get(0)?, r.get::<_, [u8; 32]>(1)?))).optional()?;
         Ok(row.map_or((0, None), |(n, head)| (n, Some(Digest::from_bytes(head)))))
     }
 
-    /// When the last decision was taken.
-    pub fn last_at(&self) -> LedgerResult<Option<Timestamp>> {
+    /// The time of the last decision.
+    pub fn last_decision_at(&self) -> LedgerResult<Option<Timestamp>> {
         let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions ORDER BY n DESC LIMIT 1")?;
         let row = query.query_row([], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
         let Some((n, line)) = row else { return Ok(None) };
@@ -659,10 +674,10 @@ impl LedgerReader {
     }
 }
 
-/// Read connections, made when needed and kept.
+/// Read connections, opened on demand and reused.
 pub struct LedgerReaderPool {
     idle: Mutex<(PathBuf, Vec<LedgerReader>)>,
-    /// Told when something does not read.
+    /// Called if something cannot be read.
     on_damage: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -672,18 +687,18 @@ impl LedgerReaderPool {
         Self { idle: Mutex::new((path.to_owned(), Vec::new())), on_damage: Box::new(on_damage) }
     }
 
-    /// From now on, everything is read from another file.
-    pub fn switch(&self, path: &Path) {
+    /// Reads from another file from now on.
+    pub fn switch_file(&self, path: &Path) {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = (path.to_owned(), Vec::new());
     }
 
     pub fn with<T>(&self, f: impl FnOnce(&LedgerReader) -> LedgerResult<T>) -> LedgerResult<T> {
-        let (path, kept) = {
+        let (path, reader) = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            let kept = idle.1.pop();
-            (idle.0.clone(), kept)
+            let reader = idle.1.pop();
+            (idle.0.clone(), reader)
         };
-        let reader = match kept {
+        let reader = match reader {
             Some(reader) => reader,
             None => LedgerReader::open(&path)?,
         };

@@ -1,6 +1,7 @@
-//! Everything on disk: home, ledger, journals, output files, keys, waiting requests.
+//! Everything on disk: the home, the ledger, journals, output files, keys, waiting requests.
 //!
-//! Bytes and order, not meaning: what a record says is the model's affair, what to do about it the desk's.
+//! This crate handles bytes and their order. The model defines the meaning of a record, and the desk decides what to do
+//! about it.
 
 pub mod clock;
 pub mod crash;
@@ -43,11 +44,11 @@ pub mod verify;
 #[cfg(feature = "ledger")]
 pub use config::{Config, ConfigError, ConfineConfig, InBandAnswers, RetentionConfig, TasksAtStop, UnaskedReads};
 pub use fsx::{random, read_regular};
-pub use home::{Home, HomeError, HomeLock, MACHINE_HOME, MACHINE_RUN, SOCKET};
-pub use keys::house_key;
+pub use home::{Home, HomeError, HomeLock, SOCKET, SYSTEM_HOME, SYSTEM_RUN};
+pub use keys::home_key;
 #[cfg(feature = "ledger")]
 pub use keys::{adopt_signing_key, prepare_signing_key, signing_key};
-pub use processes::{agent_above, below_an_agent, is_a_persons, keep_agents};
+pub use processes::{find_agent_above, is_below_agent, is_person_terminal, save_agents};
 #[cfg(feature = "ledger")]
 pub use receipts::SignedReceipt;
 #[cfg(feature = "ledger")]

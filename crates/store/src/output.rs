@@ -1,4 +1,5 @@
-//! Output files: bytes once, readable by range while they grow, every chunk checked against its digest.
+//! Output files: bytes are stored once, can be read by range while they grow, and every chunk is checked against its
+//! digest.
 
 use countersign_model::{Clean, Digest, Frame, Record, RecordContent, StreamName, StreamState, TaskState};
 use rustix::fs::{Mode, OFlags};
@@ -11,11 +12,12 @@ use std::{
     sync::Arc,
 };
 
-/// No chunk is longer, by far: whoever says otherwise wants a reader to run out of memory.
-const LARGEST_CHUNK: u64 = 16 * 1024 * 1024;
+/// The maximum length of a chunk. Real chunks are far shorter; a larger value in a journal would exhaust the reader's
+/// memory.
+const MAX_CHUNK_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Opens a regular file for reading. Whatever else has that name, a pipe or a link, is neither waited for nor followed.
-pub fn regular(path: &Path) -> io::Result<File> {
+/// Opens a regular file for reading. Never waits for a pipe and never follows a link of that name.
+pub fn open_regular(path: &Path) -> io::Result<File> {
     use rustix::io::Errno;
     let other = || io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file");
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -27,7 +29,7 @@ pub fn regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
 }
 
-/// Appends clean bytes to the file of one stream; the file appears with its first byte.
+/// Appends clean bytes to the file of one stream. The file is created with its first byte.
 pub struct OutputAppender {
     file: Option<File>,
     offset: u64,
@@ -39,7 +41,8 @@ impl OutputAppender {
         Self { file: None, offset: 0 }
     }
 
-    /// Writes `bytes[*done..upto]`, moving `done` along, so that a full disk can be tried again where it stopped.
+    /// Writes `bytes[*done..upto]` and advances `done`, so that after a full disk the caller can continue where it
+    /// stopped.
     pub fn append<T: AsRef<[u8]>>(
         &mut self,
         dir: &Path,
@@ -69,7 +72,7 @@ impl OutputAppender {
         Ok(())
     }
 
-    /// Where the next byte goes.
+    /// The offset of the next byte.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -88,18 +91,17 @@ pub fn chunk_digest(bytes: &[u8]) -> Digest {
     Digest::from_bytes(*blake3::hash(bytes).as_bytes())
 }
 
-/// The first and last `each` bytes of a stretch of an output file, as they are: for showing what has just been written.
-pub fn ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let file = regular(&dir.join(stream.file()))?;
+/// The first and last `each` bytes of a range of an output file, unchecked: to show what has just been written.
+pub fn read_ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let file = open_regular(&dir.join(stream.file()))?;
     let (mut head, mut tail) = (vec![0; each], vec![0; each]);
     file.read_exact_at(&mut head, offset)?;
     file.read_exact_at(&mut tail, offset.saturating_add(len).saturating_sub(each as u64))?;
     Ok((head, tail))
 }
 
-/// One chunk, read and checked against what its frame says.
-/// `dropped` is what the stream lacks before it.
-pub fn chunk(
+/// Reads one chunk and checks it against its frame. `dropped` is the number of bytes that the stream lacks before it.
+pub fn read_verified_chunk(
     dir: &Path,
     stream: StreamName,
     offset: u64,
@@ -108,17 +110,17 @@ pub fn chunk(
     dropped: u64,
 ) -> Result<Vec<u8>, ReadError> {
     let chunk = ChunkEntry { offset, at: offset.saturating_sub(dropped), len, digest };
-    let file = regular(&dir.join(stream.file()))?;
+    let file = open_regular(&dir.join(stream.file()))?;
     let mut bytes = Vec::new();
     read_chunk(&file, stream, &chunk, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Appends the chunk to `bytes`. Room is made only for what can be there: a journal may say anything.
+/// Appends the chunk to `bytes`. Checks the length first, because a damaged journal may state any length.
 fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkEntry, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
     let tampered = || ReadError::Tampered { stream, offset: chunk.offset, end: chunk.end() };
     let lies_in = |length: u64| chunk.at.checked_add(chunk.len).is_some_and(|end| end <= length);
-    if chunk.len > LARGEST_CHUNK || !lies_in(file.metadata()?.len()) {
+    if chunk.len > MAX_CHUNK_BYTES || !lies_in(file.metadata()?.len()) {
         return Err(tampered());
     }
     let begin = bytes.len();
@@ -127,19 +129,16 @@ fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkEntry, bytes: &mut V
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(tampered()),
         done => done?,
     }
-    match chunk_digest(&bytes[begin..]) == chunk.digest {
-        true => Ok(()),
-        false => Err(tampered()),
-    }
+    if chunk_digest(&bytes[begin..]) == chunk.digest { Ok(()) } else { Err(tampered()) }
 }
 
-/// Where the chunks of a task's streams lie, read from its journal as it grows.
+/// Where the chunks of a task's streams are, read from its journal while it grows.
 pub struct OutputMap {
     journal: super::journal::JournalReader,
     layout: ChunkLayout,
 }
 
-/// Where chunks lie, as far as frames have told.
+/// Where the chunks are, according to the frames read so far.
 #[derive(Default)]
 pub(crate) struct ChunkLayout(HashMap<StreamName, StreamLayout>);
 
@@ -149,7 +148,7 @@ struct StreamLayout {
     gap: Option<Gap>,
 }
 
-/// Bytes of a stream that were dropped. In the file, what comes after them follows what came before.
+/// Bytes of a stream that were dropped. In the file, the bytes after the gap directly follow the bytes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     pub offset: u64,
@@ -163,12 +162,12 @@ impl Gap {
     }
 }
 
-/// The gaps that a reader has come by. A chunk behind one lies so much earlier in its file.
+/// The gaps that a reader has passed. A chunk after a gap is earlier in the file by the size of the gap.
 #[derive(Debug, Default, Clone)]
 pub struct StreamGaps(HashMap<StreamName, Gap>);
 
 impl StreamGaps {
-    /// Those that are known of a task as it is: for readers that begin behind them.
+    /// The gaps in a task's state: for readers that start after them.
     #[must_use]
     pub fn from_state(state: &TaskState) -> Self {
         let gap = |(stream, s): (&StreamName, &StreamState)| {
@@ -178,19 +177,19 @@ impl StreamGaps {
         Self(state.io.streams.iter().filter_map(gap).collect())
     }
 
-    pub fn note(&mut self, frame: &Frame) {
+    pub fn add_frame(&mut self, frame: &Frame) {
         if let Frame::Gap { stream, offset, bytes } = frame {
             self.0.insert(*stream, Gap { offset: *offset, bytes: *bytes });
         }
     }
 
     #[must_use]
-    pub fn before(&self, stream: StreamName, offset: u64) -> u64 {
+    pub fn dropped_before(&self, stream: StreamName, offset: u64) -> u64 {
         self.0.get(&stream).filter(|gap| offset >= gap.end()).map_or(0, |gap| gap.bytes)
     }
 }
 
-/// One chunk: where it begins in its stream, and how to read it.
+/// One chunk: its offset in the stream, and how to read it.
 #[derive(Clone, Copy)]
 pub struct OutputChunk {
     stream: StreamName,
@@ -217,7 +216,7 @@ impl OutputChunk {
 #[derive(Clone, Copy)]
 struct ChunkEntry {
     offset: u64,
-    /// Where it lies in the file.
+    /// Its position in the file.
     at: u64,
     len: u64,
     digest: Digest,
@@ -242,17 +241,17 @@ pub enum ReadError {
 }
 
 impl ChunkLayout {
-    /// Takes in one line of a journal.
-    pub(crate) fn note(&mut self, line: &str) {
-        // Only these two kinds matter here, and most lines of a long journal are the first.
+    /// Adds one line of a journal.
+    pub(crate) fn add_line(&mut self, line: &str) {
+        // Only these two kinds matter here, and most lines of a long journal are of the first kind.
         if !line.contains(r#""kind":"stream.output""#) && !line.contains(r#""kind":"stream.gap""#) {
             return;
         }
         match Record::parse(line).map(|r| r.what) {
             Ok(RecordContent::Frame(Frame::Output { stream, offset, len, digest })) => {
-                let lies = self.0.entry(stream).or_default();
-                let at = offset.saturating_sub(lies.gap.filter(|g| offset >= g.end()).map_or(0, |g| g.bytes));
-                lies.chunks.push(ChunkEntry { offset, at, len, digest });
+                let layout = self.0.entry(stream).or_default();
+                let at = offset.saturating_sub(layout.gap.filter(|g| offset >= g.end()).map_or(0, |g| g.bytes));
+                layout.chunks.push(ChunkEntry { offset, at, len, digest });
             }
             Ok(RecordContent::Frame(Frame::Gap { stream, offset, bytes })) => {
                 self.0.entry(stream).or_default().gap = Some(Gap { offset, bytes });
@@ -261,8 +260,8 @@ impl ChunkLayout {
         }
     }
 
-    /// Every chunk of a stream, in the order in which they were told.
-    pub(crate) fn all(&self, stream: StreamName) -> impl Iterator<Item = OutputChunk> {
+    /// Every chunk of a stream, in journal order.
+    pub(crate) fn chunks_of(&self, stream: StreamName) -> impl Iterator<Item = OutputChunk> {
         let chunks = self.0.get(&stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
         chunks.iter().map(move |chunk| OutputChunk { stream, chunk: *chunk })
     }
@@ -273,44 +272,44 @@ impl OutputMap {
         Ok(Self { journal: super::journal::JournalReader::open(dir, first_seq)?, layout: ChunkLayout::default() })
     }
 
-    /// Takes in what the journal has gained.
+    /// Reads new lines of the journal.
     pub fn refresh(&mut self) -> io::Result<()> {
         loop {
             let lines = self.journal.lines(256 * 1024)?;
             if lines.is_empty() {
                 return Ok(());
             }
-            lines.iter().for_each(|(_, line)| self.layout.note(line));
+            lines.iter().for_each(|(_, line)| self.layout.add_line(line));
         }
     }
 
-    fn lies(&self, stream: StreamName) -> Option<&StreamLayout> {
+    fn layout_of(&self, stream: StreamName) -> Option<&StreamLayout> {
         self.layout.0.get(&stream)
     }
 
     #[must_use]
     pub fn total(&self, stream: StreamName) -> u64 {
-        self.lies(stream).and_then(|l| l.chunks.last()).map_or(0, ChunkEntry::end)
+        self.layout_of(stream).and_then(|l| l.chunks.last()).map_or(0, ChunkEntry::end)
     }
 
     #[must_use]
     pub fn gap(&self, stream: StreamName) -> Option<Gap> {
-        self.lies(stream)?.gap
+        self.layout_of(stream)?.gap
     }
 
-    /// The chunks that hold the bytes from `offset` on, at least `max` of them if there are as many; none across a gap.
-    /// What is read of them is checked; whoever takes them needs the map no more.
+    /// The chunks with the bytes from `offset` on: at least `max` bytes if there are as many, and never across a gap.
+    /// Their content is checked when it is read; they can be used without the map.
     #[must_use]
-    pub fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<OutputChunk> {
+    pub fn chunks_from(&self, stream: StreamName, offset: u64, max: u64) -> Vec<OutputChunk> {
         let end = offset.saturating_add(max);
-        let Some(lies) = self.lies(stream) else { return Vec::new() };
-        let first = lies.chunks.partition_point(|c| c.end() <= offset);
-        let until = lies.gap.filter(|gap| offset < gap.end()).map_or(u64::MAX, |gap| gap.offset);
-        let wanted = lies.chunks[first..].iter().take_while(|c| c.offset < end && c.offset < until);
+        let Some(layout) = self.layout_of(stream) else { return Vec::new() };
+        let first = layout.chunks.partition_point(|c| c.end() <= offset);
+        let until = layout.gap.filter(|gap| offset < gap.end()).map_or(u64::MAX, |gap| gap.offset);
+        let wanted = layout.chunks[first..].iter().take_while(|c| c.offset < end && c.offset < until);
         wanted.map(|chunk| OutputChunk { stream, chunk: *chunk }).collect()
     }
 
-    /// The verified bytes from `offset` on, at most `max`; none across a gap.
+    /// The verified bytes from `offset` on, at most `max`, and never across a gap.
     pub fn read(
         &self,
         cache: &mut ChunkCache,
@@ -332,29 +331,29 @@ impl OutputMap {
                 end = end.min(gap.offset);
             }
         }
-        let mut out = Vec::with_capacity((end - offset).min(LARGEST_CHUNK) as usize);
+        let mut out = Vec::with_capacity((end - offset).min(MAX_CHUNK_BYTES) as usize);
         if end == offset {
             return Ok(out);
         }
-        let file = regular(&dir.join(stream.file()))?;
-        let chunks = self.lies(stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
+        let file = open_regular(&dir.join(stream.file()))?;
+        let chunks = self.layout_of(stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
         let first = chunks.partition_point(|c| c.end() <= offset);
         for chunk in chunks[first..].iter().take_while(|c| c.offset < end) {
             if offset <= chunk.offset && chunk.end() <= end {
-                // All of it is wanted: straight to where it goes.
+                // The whole chunk is wanted: it is read directly into the result.
                 read_chunk(&file, stream, chunk, &mut out)?;
                 continue;
             }
-            let bytes = cache.verified(&file, stream, chunk)?;
+            let bytes = cache.read_verified(&file, stream, chunk)?;
             let from = offset.saturating_sub(chunk.offset).min(chunk.len) as usize;
             let to = (end - chunk.offset).min(chunk.len) as usize;
             out.extend_from_slice(&bytes[from..to]);
         }
-        // A journal that tells of nothing between here and its end would have its readers ask for ever.
+        // Without this, a journal that has no chunk between `offset` and its end would make readers ask forever.
         if out.is_empty() { Err(ReadError::Tampered { stream, offset, end }) } else { Ok(out) }
     }
 
-    /// The byte range of lines `line` to `line + lines` (1-based) as far as they exist.
+    /// The byte range of the lines `line` to `line + lines` (from 1), as far as they exist.
     pub fn lines(
         &self,
         cache: &mut ChunkCache,
@@ -368,10 +367,10 @@ impl OutputMap {
         if lines == 0 {
             return Ok((0, 0));
         }
-        // Behind a gap nobody knows the number of a line: lines are counted up to it.
+        // After a gap line numbers are unknown, so lines are counted only up to it.
         let total = self.gap(stream).map_or_else(|| self.total(stream), |gap| gap.offset);
         while offset < total {
-            let bytes = self.read(cache, dir, stream, offset, WINDOW)?;
+            let bytes = self.read(cache, dir, stream, offset, READ_WINDOW_BYTES)?;
             for end in memchr::memchr_iter(b'\n', &bytes) {
                 number += 1;
                 let here = offset + end as u64 + 1;
@@ -387,15 +386,15 @@ impl OutputMap {
         Ok((start.unwrap_or(total), total))
     }
 
-    /// Where the last `lines` lines begin.
+    /// The offset at which the last `lines` lines begin.
     pub fn tail(&self, cache: &mut ChunkCache, dir: &Path, stream: StreamName, lines: u64) -> Result<u64, ReadError> {
         let total = self.total(stream);
-        // Not across a gap: the tail is what was kept of the end.
+        // Never across a gap: the tail is the part after it.
         let first = self.gap(stream).filter(|gap| gap.end() < total).map_or(0, Gap::end);
         let mut end = total;
         let mut left = lines;
         while end > first && left > 0 {
-            let start = end.saturating_sub(WINDOW).max(first);
+            let start = end.saturating_sub(READ_WINDOW_BYTES).max(first);
             let bytes = self.read(cache, dir, stream, start, end - start)?;
             for newline in memchr::memrchr_iter(b'\n', &bytes) {
                 let after = start + newline as u64 + 1;
@@ -413,10 +412,10 @@ impl OutputMap {
     }
 }
 
-const WINDOW: u64 = 256 * 1024;
-const CACHED: usize = 4;
+const READ_WINDOW_BYTES: u64 = 256 * 1024;
+const MAX_CACHED_CHUNKS: usize = 4;
 
-/// A few chunks that have been read and checked. A file that changed since is read and checked again.
+/// A few chunks that have been read and checked. If the file has changed since, it is read and checked again.
 #[derive(Default)]
 pub struct ChunkCache {
     chunks: Vec<(ChunkKey, Arc<Vec<u8>>)>,
@@ -433,7 +432,12 @@ struct ChunkKey {
 }
 
 impl ChunkCache {
-    fn verified(&mut self, file: &File, stream: StreamName, chunk: &ChunkEntry) -> Result<Arc<Vec<u8>>, ReadError> {
+    fn read_verified(
+        &mut self,
+        file: &File,
+        stream: StreamName,
+        chunk: &ChunkEntry,
+    ) -> Result<Arc<Vec<u8>>, ReadError> {
         let meta = file.metadata()?;
         let key = ChunkKey {
             dev: meta.dev(),
@@ -446,10 +450,11 @@ impl ChunkCache {
         if let Some((_, bytes)) = self.chunks.iter().find(|(k, _)| *k == key) {
             return Ok(Arc::clone(bytes));
         }
-        let mut bytes = match self.chunks.len() < CACHED {
-            true => Vec::new(),
-            // The oldest buffer serves again unless a reader still holds it.
-            false => Arc::try_unwrap(self.chunks.remove(0).1).unwrap_or_default(),
+        let mut bytes = if self.chunks.len() < MAX_CACHED_CHUNKS {
+            Vec::new()
+        } else {
+            // The oldest buffer is reused unless a reader still holds it.
+            Arc::try_unwrap(self.chunks.remove(0).1).unwrap_or_default()
         };
         bytes.clear();
         read_chunk(file, stream, chunk, &mut bytes)?;

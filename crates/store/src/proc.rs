@@ -1,13 +1,13 @@
-//! `/proc`, as far as it is read: the one place that knows its paths and formats.
+//! Access to `/proc`. Only this module knows its paths and formats.
 //!
-//! Each function reads once and gives the kernel's own error, so that a caller can tell a process that is gone from a
-//! machine that is out of descriptors. What is not as it should be is `InvalidData`. Whose rights are needed to read
-//! something is the caller's affair.
+//! Each function reads once and returns the kernel's own error, so that a caller can tell a process that has ended from
+//! a machine without free file descriptors. Malformed content is `InvalidData`. The caller must have the rights to
+//! read.
 //!
-//! A program may call itself anything, also what is not UTF-8: no name is a reason not to read what stands beside it.
+//! A process may have any name, also one that is not UTF-8; no name may prevent reading the fields beside it.
 //!
-//! Elsewhere, and for a reason: between fork and exec (`shim/src/sys/network.rs`), where only raw calls are allowed; in the
-//! client, which does not link the store; in tests and trials, which look from outside.
+//! Other code reads `/proc` itself only for a reason: between fork and exec (`shim/src/sys/network.rs`), where only raw
+//! calls are allowed; in the client, which does not link the store; in tests and trials, which observe from outside.
 
 use countersign_model::Process;
 use std::{
@@ -20,36 +20,36 @@ use std::{
     path::PathBuf,
 };
 
-fn of(pid: u32, file: &str) -> String {
+fn path_of(pid: u32, file: &str) -> String {
     format!("/proc/{pid}/{file}")
 }
 
-fn text(path: &str) -> io::Result<String> {
+fn read_text(path: &str) -> io::Result<String> {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn malformed(file: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{file} is not as expected"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("{file} has an unexpected format"))
 }
 
-/// Every process that is listed.
-pub fn all() -> io::Result<impl Iterator<Item = u32>> {
+/// The pids of all processes.
+pub fn all_pids() -> io::Result<impl Iterator<Item = u32>> {
     Ok(fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
-/// What the kernel says of a process in one line.
+/// The fields of a process's `stat` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStat {
     pub process: Process,
     pub state: char,
     pub parent: u32,
-    /// None of one that is just being taken off the table.
+    /// None for a process that is being removed from the process table.
     pub group: Option<u32>,
     pub session: Option<u32>,
 }
 
 impl ProcessStat {
-    /// It has not ended, or was not seen to.
+    /// Whether it has not ended yet.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
@@ -57,12 +57,12 @@ impl ProcessStat {
 }
 
 pub fn stat(pid: u32) -> io::Result<ProcessStat> {
-    let line = fs::read(of(pid, "stat"))?;
+    let line = fs::read(path_of(pid, "stat"))?;
     parse_stat(pid, &line).ok_or_else(|| malformed("stat"))
 }
 
 fn parse_stat(pid: u32, line: &[u8]) -> Option<ProcessStat> {
-    // The name may hold anything, in parentheses.
+    // The name is in parentheses and may contain anything.
     let end = line.iter().rposition(|b| *b == b')')?;
     let rest = String::from_utf8_lossy(&line[end + 1..]);
     let mut fields = rest.split_ascii_whitespace();
@@ -73,23 +73,23 @@ fn parse_stat(pid: u32, line: &[u8]) -> Option<ProcessStat> {
     Some(ProcessStat { process: Process { pid, start }, state, parent, group, session })
 }
 
-/// The name that a process goes by.
+/// The kernel's name of a process.
 pub fn comm(pid: u32) -> io::Result<Vec<u8>> {
-    let mut name = fs::read(of(pid, "comm"))?;
+    let mut name = fs::read(path_of(pid, "comm"))?;
     if name.last() == Some(&b'\n') {
         name.pop();
     }
     Ok(name)
 }
 
-/// Whether a process is one of our supervisors, by its name: what it runs can be read by root alone.
+/// Whether a process is a shim, by its name: only root could read which program it runs.
 pub fn is_shim(pid: u32) -> io::Result<bool> {
     Ok(comm(pid)? == b"csn-shim")
 }
 
-/// The words that a program was started with, without empty ones.
+/// The arguments that a program was started with, without empty ones.
 pub fn arguments(pid: u32) -> io::Result<Vec<String>> {
-    let line = fs::read(of(pid, "cmdline"))?;
+    let line = fs::read(path_of(pid, "cmdline"))?;
     let words = line.split(|b| *b == 0).filter(|word| !word.is_empty());
     Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
@@ -107,58 +107,58 @@ impl ProcessEnvironment {
         self.variables().any(|variable| variable.split(|b| *b == b'=').next() == Some(name.as_bytes()))
     }
 
-    /// The first value of a variable; a program may have been given several.
+    /// The first value of a variable; a program may have been started with several.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.variables().find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
-    /// Whether a variable has this value, among others.
+    /// Whether a variable has this value, possibly among others.
     #[must_use]
-    pub fn holds(&self, name: &str, value: &str) -> bool {
+    pub fn has_value(&self, name: &str, value: &str) -> bool {
         let wanted = format!("{name}={value}");
         self.variables().any(|variable| variable == wanted.as_bytes())
     }
 }
 
 pub fn environ(pid: u32) -> io::Result<ProcessEnvironment> {
-    fs::read(of(pid, "environ")).map(ProcessEnvironment)
+    fs::read(path_of(pid, "environ")).map(ProcessEnvironment)
 }
 
-/// Where a process is in the hierarchy of control groups of version 2; none where there is no such hierarchy.
+/// The path of a process in the cgroup v2 hierarchy; none if there is no such hierarchy.
 pub fn control_group(pid: u32) -> io::Result<Option<String>> {
-    let groups = fs::read_to_string(of(pid, "cgroup"))?;
+    let groups = fs::read_to_string(path_of(pid, "cgroup"))?;
     Ok(groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned))
 }
 
 pub fn working_directory(pid: u32) -> io::Result<PathBuf> {
-    fs::read_link(of(pid, "cwd"))
+    fs::read_link(path_of(pid, "cwd"))
 }
 
-/// The user and the group that a process belongs to.
+/// The user and the group of a process.
 pub fn owner(pid: u32) -> io::Result<(u32, u32)> {
-    fs::metadata(of(pid, "")).map(|at| (at.uid(), at.gid()))
+    fs::metadata(path_of(pid, "")).map(|at| (at.uid(), at.gid()))
 }
 
-/// What a process has open under this number.
+/// The file that a process has open under this descriptor number.
 pub fn open_file(pid: u32, number: u32) -> io::Result<PathBuf> {
-    fs::read_link(of(pid, &format!("fd/{number}")))
+    fs::read_link(path_of(pid, &format!("fd/{number}")))
 }
 
-/// Everything that a process has open, as far as it can be read.
+/// All files that a process has open, as far as they can be read.
 pub fn open_files(pid: u32) -> io::Result<impl Iterator<Item = PathBuf>> {
-    Ok(fs::read_dir(of(pid, "fd"))?.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()))
+    Ok(fs::read_dir(path_of(pid, "fd"))?.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()))
 }
 
-/// What this process has open, as a path: to open, link or change that very file again.
+/// The path of a file that this process has open, to open, link or change the same file again.
 pub fn own_file(file: impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
 }
 
-/// The children of a process, and how many threads it has.
+/// The children of a process, and its number of threads.
 pub fn children(pid: u32) -> io::Result<(Vec<u32>, usize)> {
     let (mut found, mut threads) = (Vec::new(), 0);
-    for thread in fs::read_dir(of(pid, "task"))?.flatten() {
+    for thread in fs::read_dir(path_of(pid, "task"))?.flatten() {
         threads += 1;
         if let Ok(list) = fs::read_to_string(thread.path().join("children")) {
             found.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
@@ -177,14 +177,14 @@ pub fn lists_children() -> bool {
 pub struct StatusFields(String);
 
 impl StatusFields {
-    /// The first value beside this name.
+    /// The first value of this name.
     #[must_use]
     pub fn first(&self, name: &str) -> Option<&str> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.split_ascii_whitespace().next()
     }
 
-    /// A number of KiB, in bytes; none of what does not stand there.
+    /// A value in KiB, as bytes; zero if it is missing.
     #[must_use]
     pub fn bytes(&self, name: &str) -> u64 {
         self.first(name).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
@@ -192,7 +192,7 @@ impl StatusFields {
 }
 
 pub fn status(pid: u32) -> io::Result<StatusFields> {
-    text(&of(pid, "status")).map(StatusFields)
+    read_text(&path_of(pid, "status")).map(StatusFields)
 }
 
 /// Whether a process runs as this user.
@@ -202,34 +202,34 @@ pub fn runs_as(pid: u32, uid: u32) -> io::Result<bool> {
 
 /// The memory of the machine.
 pub fn memory() -> io::Result<StatusFields> {
-    text("/proc/meminfo").map(StatusFields)
+    read_text("/proc/meminfo").map(StatusFields)
 }
 
-/// How many threads there are on the whole machine.
-pub fn threads_of_machine() -> io::Result<u64> {
-    // `0.00 0.01 0.05 1/123 4567`: runnable of all.
-    let load = text("/proc/loadavg")?;
+/// The number of threads on the whole machine.
+pub fn thread_count() -> io::Result<u64> {
+    // The fourth field of `0.00 0.01 0.05 1/123 4567` is: runnable threads / all threads.
+    let load = read_text("/proc/loadavg")?;
     let all = load.split_ascii_whitespace().nth(3).and_then(|both| both.split_once('/')?.1.parse().ok());
     all.ok_or_else(|| malformed("loadavg"))
 }
 
-/// Which start of the machine this is.
-pub fn boot() -> io::Result<String> {
-    Ok(text("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+/// The id of this boot of the machine.
+pub fn boot_id() -> io::Result<String> {
+    Ok(read_text("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// A socket of TCP.
+/// A TCP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpSocket {
     pub owner: u32,
-    /// By which it is named among what a process has open; zero when nobody has it open any more.
+    /// Identifies it among the open files of a process; zero if no process has it open any more.
     pub inode: u64,
 }
 
-/// The socket with these ends.
+/// The socket with these two addresses.
 pub fn tcp_socket(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<TcpSocket>> {
-    let table = text(if local.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" })?;
-    let (local, remote) = (in_table(local), in_table(remote));
+    let table = read_text(if local.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" })?;
+    let (local, remote) = (table_address(local), table_address(remote));
     Ok(table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let same = *fields.get(1)? == local && *fields.get(2)? == remote;
@@ -238,8 +238,8 @@ pub fn tcp_socket(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Tc
     }))
 }
 
-/// An address as that table writes it.
-fn in_table(address: SocketAddr) -> String {
+/// An address in the format of that table.
+fn table_address(address: SocketAddr) -> String {
     let hex = |four: &[u8]| four.iter().rev().map(|b| format!("{b:02X}")).collect::<String>();
     let ip: String = match address.ip() {
         IpAddr::V4(ip) => hex(&ip.octets()),
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_stand_for_the_fields_behind_it() {
+    fn a_process_name_cannot_forge_the_fields_after_it() {
         let line = b"7 (a) Z 1 (b\xff)) S 3 40 50 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 200\n";
         let stat = parse_stat(7, line).unwrap();
         assert_eq!((stat.state, stat.parent, stat.group, stat.session), ('S', 3, Some(40), Some(50)));
@@ -266,23 +266,23 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_read_as_the_kernel_tells_of_it() {
+    fn the_own_process_is_read_correctly() {
         let me = std::process::id();
         let own = stat(me).unwrap();
         assert!(own.is_alive() && own.process.pid == me && own.process.start > 0);
-        assert!(all().unwrap().any(|pid| pid == me));
+        assert!(all_pids().unwrap().any(|pid| pid == me));
         assert_eq!(i32::try_from(own.parent).unwrap(), rustix::process::getppid().unwrap().as_raw_nonzero().get());
         assert_eq!(owner(me).unwrap().0, rustix::process::geteuid().as_raw());
         assert!(runs_as(me, rustix::process::getuid().as_raw()).unwrap());
         assert_eq!(working_directory(me).unwrap(), std::env::current_dir().unwrap());
         assert!(status(me).unwrap().bytes("VmRSS") > 0 && memory().unwrap().bytes("MemTotal") > 0);
-        assert!(threads_of_machine().unwrap() > 0 && boot().unwrap().len() == 36);
+        assert!(thread_count().unwrap() > 0 && boot_id().unwrap().len() == 36);
         assert!(!arguments(me).unwrap().is_empty() && !is_shim(me).unwrap());
         assert!(children(me).unwrap().1 > 0);
     }
 
     #[test]
-    fn one_that_is_gone_is_an_error_of_the_kernel() {
+    fn a_process_that_has_ended_is_reported_with_the_kernels_error() {
         let nobody = u32::MAX / 2;
         assert_eq!(stat(nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(environ(nobody).err().map(|e| e.kind()), Some(io::ErrorKind::NotFound));
@@ -297,12 +297,12 @@ mod tests {
             (Some(&b"2"[..]), None, Some(&b""[..]))
         );
         assert!(environ.has("AB") && environ.has("ALONE") && !environ.has("B"));
-        assert!(environ.holds("A", "3") && !environ.holds("A", "1") && !environ.holds("B", "1"));
+        assert!(environ.has_value("A", "3") && !environ.has_value("A", "1") && !environ.has_value("B", "1"));
     }
 
-    /// A task could hide its memory behind such a name.
+    /// A task could hide its memory use behind such a name.
     #[test]
-    fn a_name_that_is_not_text_hides_nothing_else() {
+    fn a_name_that_is_not_utf8_hides_no_other_field() {
         let (memory, user) = std::thread::spawn(|| {
             fs::write("/proc/thread-self/comm", b"\xff\xfe").unwrap();
             let own = fs::read_link("/proc/thread-self").unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_found_by_both_of_its_ends() {
+    fn a_socket_is_found_by_its_two_addresses() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = std::net::TcpListener::bind(address) else { continue };
             let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Receipts in the ledger: kept for good, beside the decisions that they close.
+//! Receipts in the ledger. They are never removed.
 
 use crate::{
     Envelope, PublicKey, RECEIPT_TYPE,
@@ -9,9 +9,12 @@ use countersign_model::{
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+/// The stored kind of a decision about the state of the daemon.
+const DAEMON_STATE: &str = "house.state";
+
 type ReceiptResult<T> = std::result::Result<T, LedgerError>;
 
-/// Receipts, and where the bytes that they speak for are found by digest (an index that can be rebuilt).
+/// Receipts, and an index of the files that they cover, by digest (it can be rebuilt).
 pub(crate) const SCHEMA: &str = "
     CREATE TABLE receipts (
         number    INTEGER PRIMARY KEY,
@@ -43,7 +46,7 @@ pub struct SignedReceipt {
 }
 
 impl SignedReceipt {
-    /// What identifies it: SHA-256 of what was signed.
+    /// Its identity: SHA-256 of the signed payload.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::sha256(&[self.payload.as_bytes()])
@@ -59,48 +62,48 @@ impl SignedReceipt {
         self.key == key.id() && key.verifies(RECEIPT_TYPE, self.payload.as_bytes(), &self.signature)
     }
 
-    /// What does not read was not written by us, and is none of ours; whoever goes through all of them finds it.
-    fn of_row(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
-        Ok(Self::as_it_stands(row)?.ok())
+    /// None if the row cannot be read: it is not a receipt that this program wrote. `csn verify` reports it.
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
+        Ok(Self::parse_row(row)?.ok())
     }
 
-    fn as_it_stands(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Self, UnreadableReceipt>> {
-        let text = |i, what: &str| match row.get_ref(i).map(|v| v.as_str().map(str::to_owned)) {
+    fn parse_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Self, UnreadableReceipt>> {
+        let text = |i, column: &str| match row.get_ref(i).map(|v| v.as_str().map(str::to_owned)) {
             Ok(Ok(text)) => Ok(text),
-            _ => Err(format!("does not read: its {what} is not text")),
+            _ => Err(format!("cannot be parsed: its {column} is not text")),
         };
         let task = text(1, "task");
         let parsed: Option<TaskId> = task.as_ref().ok().and_then(|t| t.parse().ok());
         let number = row.get::<_, i64>(0)?;
         let read = || -> std::result::Result<Self, String> {
-            let receipt = text(5, "id")?.parse().map_err(|e| format!("does not read: {e}"))?;
+            let receipt = text(5, "id")?.parse().map_err(|e| format!("cannot be parsed: {e}"))?;
             let key = row.get_ref(3).ok().and_then(|v| v.as_blob().ok()?.try_into().ok());
             let signature = row.get_ref(4).ok().and_then(|v| Some(v.as_blob().ok()?.to_vec()));
             Ok(Self {
-                number: u64::try_from(number).map_err(|_| "does not read: its number is below zero")?,
+                number: u64::try_from(number).map_err(|_| "cannot be parsed: its number is negative")?,
                 receipt,
-                task: task.clone()?.parse().map_err(|e| format!("does not read: {e}"))?,
+                task: task.clone()?.parse().map_err(|e| format!("cannot be parsed: {e}"))?,
                 payload: text(2, "payload")?,
-                key: Digest::from_bytes(key.ok_or("does not read: its key's name does not have 32 bytes")?),
-                signature: signature.ok_or("does not read: its signature is not bytes")?,
+                key: Digest::from_bytes(key.ok_or("cannot be parsed: its key id does not have 32 bytes")?),
+                signature: signature.ok_or("cannot be parsed: its signature is not a blob")?,
             })
         };
         Ok(read().map_err(|why| UnreadableReceipt { task: parsed, why }))
     }
 }
 
-/// A row that is not a receipt, whatever it was.
+/// A row that is not a receipt.
 #[derive(Debug)]
 pub(crate) struct UnreadableReceipt {
     pub(crate) task: Option<TaskId>,
     pub(crate) why: String,
 }
 
-/// The largest number that has one behind it.
-pub(crate) const LAST_NUMBER: u64 = i64::MAX as u64 - 1;
+/// The largest number that has a successor.
+pub(crate) const MAX_RECEIPT_NUMBER: u64 = i64::MAX as u64 - 1;
 
-/// Keeps a receipt.
-pub(crate) fn keep(conn: &Connection, signed: &SignedReceipt) -> rusqlite::Result<()> {
+/// Stores a receipt.
+pub(crate) fn insert_receipt(conn: &Connection, signed: &SignedReceipt) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO receipts (number, task, payload, key, signature, id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
@@ -112,53 +115,53 @@ pub(crate) fn keep(conn: &Connection, signed: &SignedReceipt) -> rusqlite::Resul
         signed.signature,
         signed.receipt.to_string()
     ])?;
-    index(conn, &signed.task.to_string(), &signed.payload)
+    index_artifacts(conn, &signed.task.to_string(), &signed.payload)
 }
 
-/// Notes where what a receipt speaks for is found.
-fn index(conn: &Connection, task: &str, payload: &str) -> rusqlite::Result<()> {
+/// Adds the files that a receipt covers to the index.
+fn index_artifacts(conn: &Connection, task: &str, payload: &str) -> rusqlite::Result<()> {
     #[derive(serde::Deserialize)]
     struct Subjects {
         subject: Vec<countersign_model::ReceiptSubject>,
     }
     let Ok(Subjects { subject }) = serde_json::from_str(payload) else { return Ok(()) };
-    let mut put = conn.prepare_cached("INSERT OR IGNORE INTO artifacts (sha256, task, name) VALUES (?1, ?2, ?3)")?;
+    let mut insert = conn.prepare_cached("INSERT OR IGNORE INTO artifacts (sha256, task, name) VALUES (?1, ?2, ?3)")?;
     for s in subject {
-        put.execute(params![s.digest.sha256.as_bytes(), task, s.name])?;
+        insert.execute(params![s.digest.sha256.as_bytes(), task, s.name])?;
     }
     Ok(())
 }
 
-/// Makes the index anew.
-pub(crate) fn rebuild(conn: &Connection) -> rusqlite::Result<()> {
+/// Rebuilds the index of artifacts.
+pub(crate) fn rebuild_artifacts(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute("DELETE FROM artifacts", [])?;
     let mut all = conn.prepare("SELECT task, payload FROM receipts ORDER BY number")?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
-        index(conn, &row.get::<_, String>(0)?, &row.get::<_, String>(1)?)?;
+        index_artifacts(conn, &row.get::<_, String>(0)?, &row.get::<_, String>(1)?)?;
     }
     Ok(())
 }
 
 impl LedgerReader {
-    /// The last receipt's number and digest.
+    /// The number and the digest of the last receipt.
     pub fn last_receipt(&self) -> ReceiptResult<Option<(u64, Digest)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT number, payload FROM receipts WHERE number BETWEEN 1 AND ?1 ORDER BY number DESC LIMIT 1",
         )?;
         let row = query
-            .query_row(params![LAST_NUMBER as i64], |r| {
+            .query_row(params![MAX_RECEIPT_NUMBER as i64], |r| {
                 Ok((r.get::<_, i64>(0)? as u64, Digest::sha256(&[r.get_ref(1)?.as_bytes()?])))
             })
             .optional()?;
         Ok(row)
     }
 
-    pub fn receipt_of(&self, task: TaskId) -> ReceiptResult<Option<SignedReceipt>> {
+    pub fn receipt_of_task(&self, task: TaskId) -> ReceiptResult<Option<SignedReceipt>> {
         let mut query = self
             .conn
             .prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE task = ?1")?;
-        Ok(query.query_row(params![task.to_string()], SignedReceipt::of_row).optional()?.flatten())
+        Ok(query.query_row(params![task.to_string()], SignedReceipt::from_row).optional()?.flatten())
     }
 
     pub fn receipt(&self, number: u64) -> ReceiptResult<Option<SignedReceipt>> {
@@ -166,32 +169,32 @@ impl LedgerReader {
             .conn
             .prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE number = ?1")?;
         let Ok(number) = i64::try_from(number) else { return Ok(None) };
-        Ok(query.query_row(params![number], SignedReceipt::of_row).optional()?.flatten())
+        Ok(query.query_row(params![number], SignedReceipt::from_row).optional()?.flatten())
     }
 
-    pub fn receipt_named(&self, receipt: ReceiptId) -> ReceiptResult<Option<SignedReceipt>> {
+    pub fn receipt_by_id(&self, receipt: ReceiptId) -> ReceiptResult<Option<SignedReceipt>> {
         let mut query =
             self.conn.prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE id = ?1")?;
-        Ok(query.query_row(params![receipt.to_string()], SignedReceipt::of_row).optional()?.flatten())
+        Ok(query.query_row(params![receipt.to_string()], SignedReceipt::from_row).optional()?.flatten())
     }
 
-    /// The number of the receipt of a task, whatever else there is of it.
-    pub fn number_of(&self, task: TaskId) -> ReceiptResult<Option<u64>> {
-        self.number("SELECT number FROM receipts WHERE task = ?1", &task.to_string())
+    /// The number of a task's receipt, even if the rest of the row is damaged.
+    pub fn receipt_number_of_task(&self, task: TaskId) -> ReceiptResult<Option<u64>> {
+        self.query_number("SELECT number FROM receipts WHERE task = ?1", &task.to_string())
     }
 
-    /// The same by the receipt's name.
-    pub fn number_named(&self, receipt: ReceiptId) -> ReceiptResult<Option<u64>> {
-        self.number("SELECT number FROM receipts WHERE id = ?1", &receipt.to_string())
+    /// The number of a receipt by its id, even if the rest of the row is damaged.
+    pub fn receipt_number_by_id(&self, receipt: ReceiptId) -> ReceiptResult<Option<u64>> {
+        self.query_number("SELECT number FROM receipts WHERE id = ?1", &receipt.to_string())
     }
 
-    fn number(&self, query: &str, name: &str) -> ReceiptResult<Option<u64>> {
+    fn query_number(&self, query: &str, name: &str) -> ReceiptResult<Option<u64>> {
         let number = self.conn.prepare_cached(query)?.query_row(params![name], |r| r.get::<_, i64>(0)).optional()?;
         Ok(number.and_then(|n| u64::try_from(n).ok()))
     }
 
-    /// Receipts from number `from` to `to`, oldest first, at most `limit`: what is there, or why it does not read.
-    pub(crate) fn receipts_as_they_stand(
+    /// Receipts from number `from` to `to`, oldest first, at most `limit`: each receipt, or why it cannot be read.
+    pub(crate) fn raw_receipts(
         &self,
         from: u64,
         to: u64,
@@ -201,19 +204,19 @@ impl LedgerReader {
             "SELECT number, task, payload, key, signature, id FROM receipts WHERE number >= ?1 AND number <= ?2
              ORDER BY number LIMIT ?3",
         )?;
-        let number = |n: u64| n.clamp(1, LAST_NUMBER) as i64;
+        let number = |n: u64| n.clamp(1, MAX_RECEIPT_NUMBER) as i64;
         let rows = query.query_map(params![number(from), number(to), limit], |r| {
-            Ok((r.get::<_, i64>(0)? as u64, SignedReceipt::as_it_stands(r)?))
+            Ok((r.get::<_, i64>(0)? as u64, SignedReceipt::parse_row(r)?))
         })?;
         Ok(rows.collect::<std::result::Result<Vec<_>, _>>()?)
     }
 
-    /// Numbers that no receipt can have, and which are there; not more than a few.
-    pub(crate) fn receipts_outside(&self) -> ReceiptResult<Vec<i64>> {
+    /// Stored numbers that no receipt can have; only a few of them.
+    pub(crate) fn invalid_receipt_numbers(&self) -> ReceiptResult<Vec<i64>> {
         let mut query = self
             .conn
             .prepare_cached("SELECT number FROM receipts WHERE number < 1 OR number > ?1 ORDER BY number LIMIT 20")?;
-        let rows = query.query_map(params![LAST_NUMBER as i64], |r| r.get(0))?;
+        let rows = query.query_map(params![MAX_RECEIPT_NUMBER as i64], |r| r.get(0))?;
         Ok(rows.collect::<std::result::Result<_, _>>()?)
     }
 
@@ -230,7 +233,7 @@ impl LedgerReader {
         )?;
         let before = i64::try_from(before).unwrap_or(i64::MAX);
         let rows = query.query_map(params![before, principal.to_string(), limit], |r| {
-            Ok((SignedReceipt::of_row(r)?, r.get::<_, Option<String>>(6)?))
+            Ok((SignedReceipt::from_row(r)?, r.get::<_, Option<String>>(6)?))
         })?;
         let rows = rows.collect::<std::result::Result<Vec<_>, _>>()?;
         Ok(rows
@@ -239,8 +242,8 @@ impl LedgerReader {
             .collect())
     }
 
-    /// The tasks that have settled and have no receipt, in the order in which they settled.
-    pub fn unsealed(&self) -> ReceiptResult<Vec<TaskId>> {
+    /// The settled tasks without a receipt, in the order in which they settled.
+    pub fn unsealed_tasks(&self) -> ReceiptResult<Vec<TaskId>> {
         let mut query =
             self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 1 AND sealed = 0 ORDER BY last")?;
         let rows = query.query_map([], |r| r.get::<_, String>(0))?;
@@ -249,18 +252,18 @@ impl LedgerReader {
     }
 
     /// The number of the decision that settled a task.
-    pub fn settled_by(&self, task: TaskId) -> ReceiptResult<Option<i64>> {
+    pub fn settling_decision(&self, task: TaskId) -> ReceiptResult<Option<i64>> {
         let mut query = self.conn.prepare_cached("SELECT last FROM tasks WHERE id = ?1 AND settled = 1")?;
         Ok(query.query_row(params![task.to_string()], |r| r.get(0)).optional()?.flatten())
     }
 
-    /// Whether a task may lose what it has on the disk: it has its receipt.
+    /// Whether a task has its receipt, so that its files may be removed.
     pub fn is_sealed(&self, task: TaskId) -> ReceiptResult<bool> {
         let mut query = self.conn.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1 AND sealed = 1")?;
         Ok(query.exists(params![task.to_string()])?)
     }
 
-    /// Where bytes with this digest are kept: tasks, and the name there.
+    /// The tasks and file names that have bytes with this digest.
     pub fn artifacts(&self, sha256: Digest) -> ReceiptResult<Vec<(TaskId, String)>> {
         let mut query = self
             .conn
@@ -270,7 +273,7 @@ impl LedgerReader {
         Ok(rows.into_iter().filter_map(|(task, name)| Some((task.parse().ok()?, name))).collect())
     }
 
-    /// Every key that was announced, in order, with the number of the decision.
+    /// Every announced key, in order, with the number of the decision.
     pub fn keys(&self) -> ReceiptResult<Vec<(i64, KeyAnnounced)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"key.announced\"%' ORDER BY n",
@@ -287,21 +290,22 @@ impl LedgerReader {
         Ok(all)
     }
 
-    /// What the last decision about the house itself says of its state.
+    /// The last recorded state of the daemon.
     pub fn last_state(&self) -> ReceiptResult<Option<countersign_model::DaemonState>> {
         let mut query = self.conn.prepare_cached(
-            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%' ORDER BY n DESC LIMIT 1",
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE ?1 ORDER BY n DESC LIMIT 1",
         )?;
-        let row = query.query_row([], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
+        let pattern = format!("%\"kind\":\"{DAEMON_STATE}\"%");
+        let row = query.query_row([pattern], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
         let Some((n, line)) = row else { return Ok(None) };
         let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
         match record.what {
-            RecordContent::Decision(Decision::House { state, .. }) => Ok(Some(state)),
+            RecordContent::Decision(Decision::DaemonStateChanged { state, .. }) => Ok(Some(state)),
             _ => Ok(None),
         }
     }
 
-    /// How the last going down went, step by step.
+    /// The steps of the last stop.
     pub fn last_shutdown(&self) -> ReceiptResult<Vec<countersign_model::ShutdownStep>> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"shutdown.step\"%'
@@ -313,7 +317,7 @@ impl LedgerReader {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
             let RecordContent::Decision(Decision::Shutdown(step)) = record.what else { continue };
-            // One that was cut off has fewer; those of the time before it come in their order again.
+            // An interrupted stop has fewer steps; those of the stop before it start from the beginning again.
             if steps.last().is_some_and(|after| after.step <= step.step) {
                 break;
             }
@@ -323,18 +327,18 @@ impl LedgerReader {
         Ok(steps)
     }
 
-    /// Whether a daemon has ended without a word since a decision was taken.
+    /// Whether a daemon ended unexpectedly after a decision.
     pub fn crashed_since(&self, n: i64) -> ReceiptResult<bool> {
         let mut query = self.conn.prepare_cached(
-            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%'
-             AND n > ?1 ORDER BY n",
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE ?2 AND n > ?1 ORDER BY n",
         )?;
-        let mut rows = query.query(params![n])?;
+        let pattern = format!("%\"kind\":\"{DAEMON_STATE}\"%");
+        let mut rows = query.query(params![n, pattern])?;
         let mut last = None;
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            if let RecordContent::Decision(Decision::House { state, .. }) = record.what {
+            if let RecordContent::Decision(Decision::DaemonStateChanged { state, .. }) = record.what {
                 use countersign_model::DaemonState::{Boot, Halted};
                 if state == Boot && last != Some(Halted) {
                     return Ok(true);
@@ -345,19 +349,20 @@ impl LedgerReader {
         Ok(false)
     }
 
-    /// Which start of the machine a task was launched in, if that was written down.
-    pub fn boot_of(&self, task: TaskId) -> ReceiptResult<Option<String>> {
+    /// The boot of the machine in which a task was launched, if it was recorded.
+    pub fn boot_of_launch(&self, task: TaskId) -> ReceiptResult<Option<String>> {
         let mut query = self.conn.prepare_cached(
-            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%\"boot\":%'
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE ?2
              AND n < (SELECT max(n) FROM decisions WHERE task = ?1) ORDER BY n DESC LIMIT 1",
         )?;
+        let pattern = format!("%\"kind\":\"{DAEMON_STATE}\"%\"boot\":%");
         let row = query
-            .query_row(params![task.to_string()], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?)))
+            .query_row(params![task.to_string(), pattern], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?)))
             .optional()?;
         let Some((n, line)) = row else { return Ok(None) };
         let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
         match record.what {
-            RecordContent::Decision(Decision::House { boot, .. }) => Ok(boot.map(|b| b.into_inner())),
+            RecordContent::Decision(Decision::DaemonStateChanged { boot, .. }) => Ok(boot.map(|b| b.into_inner())),
             _ => Ok(None),
         }
     }

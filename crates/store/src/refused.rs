@@ -1,4 +1,4 @@
-//! What reading can fail of, as a caller is told it.
+//! Read errors as refusals to a caller.
 
 use crate::output::ReadError;
 use countersign_model::{Refusal, RefusalCode, TaskRefusal};
@@ -6,14 +6,14 @@ use countersign_model::{Refusal, RefusalCode, TaskRefusal};
 #[cfg(feature = "ledger")]
 impl From<crate::ledger::LedgerError> for TaskRefusal {
     fn from(e: crate::ledger::LedgerError) -> Self {
-        Refusal::new(RefusalCode::LedgerUnavailable, e.to_string()).hint("see `csn doctor`").into()
+        Refusal::new(RefusalCode::LedgerUnavailable, e.to_string()).hint("run `csn doctor`").into()
     }
 }
 
 #[cfg(feature = "ledger")]
 impl From<crate::stream::StreamError> for TaskRefusal {
     fn from(e: crate::stream::StreamError) -> Self {
-        Refusal::new(RefusalCode::Internal, e.to_string()).hint("see `csn doctor`").into()
+        Refusal::new(RefusalCode::Internal, e.to_string()).hint("run `csn doctor`").into()
     }
 }
 

@@ -1,6 +1,6 @@
-//! Signatures: Ed25519 over DSSE's pre-authentication encoding, with keys that stock tools read.
+//! Signatures: Ed25519 over the pre-authentication encoding of DSSE, with keys that standard tools can read.
 //!
-//! The key's id is the one that securesystemslib computes, so that its verifiers find the key by it.
+//! Key ids are computed like in securesystemslib, so that its verifiers find the key.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{Digest, KeyAnnounced, KeySignature, TaskId};
@@ -8,22 +8,22 @@ use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What receipts are, for DSSE.
+/// The DSSE payload type of receipts.
 pub const RECEIPT_TYPE: &str = "application/vnd.in-toto+json";
-/// What signed heads of the ledger are.
+/// The DSSE payload type of signed ledger heads.
 pub const HEAD_TYPE: &str = "application/vnd.countersign.head+json";
 
-/// The fixed beginning of an Ed25519 public key in X.509's form: an algorithm, and that 32 bytes follow.
-const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+/// The fixed beginning of an Ed25519 public key in X.509 form: the algorithm, and the length of 32 bytes.
+const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// `DSSEv1 <length> <type> <length> <body>`: what is really signed, so that no type can pass for another.
-fn encoded(kind: &str, body: &[u8]) -> Vec<u8> {
+/// `DSSEv1 <length> <type> <length> <body>`: the bytes that are signed, so that no type can be mistaken for another.
+fn pre_authentication_encoding(kind: &str, body: &[u8]) -> Vec<u8> {
     let mut out = format!("DSSEv1 {} {kind} {} ", kind.len(), body.len()).into_bytes();
     out.extend_from_slice(body);
     out
 }
 
-/// The secret half. Never printed, never logged.
+/// The secret key. Never printed, never logged.
 pub struct SigningKey {
     inner: ed25519_dalek::SigningKey,
     public: PublicKey,
@@ -50,20 +50,20 @@ impl SigningKey {
 
     #[must_use]
     pub fn sign(&self, kind: &str, body: &[u8]) -> [u8; 64] {
-        self.inner.sign(&encoded(kind, body)).to_bytes()
+        self.inner.sign(&pre_authentication_encoding(kind, body)).to_bytes()
     }
 
-    /// Says that what a task left was removed, and that this is its receipt.
+    /// Confirms that the files of the task with this receipt were removed.
     #[must_use]
-    pub fn expiry(&self, task: TaskId, receipt: Digest) -> KeySignature {
-        let signature = self.inner.sign(&expiry(task, receipt)).to_bytes();
+    pub fn sign_expiry(&self, task: TaskId, receipt: Digest) -> KeySignature {
+        let signature = self.inner.sign(&expiry_message(task, receipt)).to_bytes();
         KeySignature { key: self.public.id, signature: STANDARD.encode(signature) }
     }
 
-    /// Speaks for another key.
+    /// Signs the announcement of another key.
     #[must_use]
-    pub fn announce(&self, other: &PublicKey) -> KeyAnnounced {
-        let signature = self.inner.sign(&announcement(other.id, self.public.id)).to_bytes();
+    pub fn announce_key(&self, other: &PublicKey) -> KeyAnnounced {
+        let signature = self.inner.sign(&announcement_message(other.id, self.public.id)).to_bytes();
         KeyAnnounced {
             key: other.id,
             public: other.bytes(),
@@ -73,15 +73,15 @@ impl SigningKey {
     }
 }
 
-fn expiry(task: TaskId, receipt: Digest) -> Vec<u8> {
+fn expiry_message(task: TaskId, receipt: Digest) -> Vec<u8> {
     format!("countersign.expired.v1:{task}:{receipt}").into_bytes()
 }
 
-fn announcement(key: Digest, by: Digest) -> Vec<u8> {
+fn announcement_message(key: Digest, by: Digest) -> Vec<u8> {
     format!("countersign.key.v1:{key}:{by}").into_bytes()
 }
 
-/// The public half, and what it is called.
+/// The public key and its id.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PublicKey {
     id: Digest,
@@ -97,8 +97,8 @@ impl fmt::Debug for PublicKey {
 impl PublicKey {
     fn new(inner: VerifyingKey) -> Self {
         let public = Digest::from_bytes(inner.to_bytes());
-        let named = format!(r#"{{"keytype":"ed25519","keyval":{{"public":"{public}"}},"scheme":"ed25519"}}"#);
-        Self { id: Digest::sha256(&[named.as_bytes()]), inner }
+        let description = format!(r#"{{"keytype":"ed25519","keyval":{{"public":"{public}"}},"scheme":"ed25519"}}"#);
+        Self { id: Digest::sha256(&[description.as_bytes()]), inner }
     }
 
     pub fn from_bytes(bytes: &Digest) -> Option<Self> {
@@ -115,44 +115,44 @@ impl PublicKey {
         Digest::from_bytes(self.inner.to_bytes())
     }
 
-    /// As `openssl` wants it.
+    /// The key in PEM form, as `openssl` reads it.
     #[must_use]
     pub fn pem(&self) -> String {
-        let der = [SPKI.as_slice(), &self.inner.to_bytes()].concat();
+        let der = [SPKI_PREFIX.as_slice(), &self.inner.to_bytes()].concat();
         format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(der))
     }
 
-    /// Reads what [`PublicKey::pem`] writes.
+    /// Reads the output of [`PublicKey::pem`].
     #[must_use]
     pub fn from_pem(text: &str) -> Option<Self> {
         let body = text.split_once("-----BEGIN PUBLIC KEY-----")?.1.split_once("-----END PUBLIC KEY-----")?.0;
         let der = STANDARD.decode(body.split_whitespace().collect::<String>()).ok()?;
-        let bytes: [u8; 32] = der.strip_prefix(SPKI.as_slice())?.try_into().ok()?;
+        let bytes: [u8; 32] = der.strip_prefix(SPKI_PREFIX.as_slice())?.try_into().ok()?;
         Self::from_bytes(&Digest::from_bytes(bytes))
     }
 
     #[must_use]
     pub fn verifies(&self, kind: &str, body: &[u8], signature: &[u8]) -> bool {
-        self.verifies_bytes(&encoded(kind, body), signature)
+        self.verifies_bytes(&pre_authentication_encoding(kind, body), signature)
     }
 
     fn verifies_bytes(&self, bytes: &[u8], signature: &[u8]) -> bool {
         Signature::from_slice(signature).is_ok_and(|s| self.inner.verify_strict(bytes, &s).is_ok())
     }
 
-    /// Whether this key says that what this task left was removed.
+    /// Whether this key confirms that the files of this task were removed.
     #[must_use]
-    pub fn says_expired(&self, task: TaskId, receipt: Digest, word: &KeySignature) -> bool {
-        let signature = STANDARD.decode(&word.signature);
-        word.key == self.id && signature.is_ok_and(|s| self.verifies_bytes(&expiry(task, receipt), &s))
+    pub fn verifies_expiry(&self, task: TaskId, receipt: Digest, signed: &KeySignature) -> bool {
+        let signature = STANDARD.decode(&signed.signature);
+        signed.key == self.id && signature.is_ok_and(|s| self.verifies_bytes(&expiry_message(task, receipt), &s))
     }
 
-    /// Whether this key speaks for the one that is announced.
+    /// Whether this key signed the announcement of another key.
     #[must_use]
-    pub fn speaks_for(&self, announced: &KeyAnnounced) -> bool {
-        let signature = announced.signature.as_ref().and_then(|s| STANDARD.decode(s).ok());
-        announced.by == Some(self.id)
-            && signature.is_some_and(|s| self.verifies_bytes(&announcement(announced.key, self.id), &s))
+    pub fn verifies_announcement(&self, announcement: &KeyAnnounced) -> bool {
+        let signature = announcement.signature.as_ref().and_then(|s| STANDARD.decode(s).ok());
+        announcement.by == Some(self.id)
+            && signature.is_some_and(|s| self.verifies_bytes(&announcement_message(announcement.key, self.id), &s))
     }
 }
 
@@ -178,11 +178,11 @@ impl Envelope {
         Self { payload_type: kind.to_owned(), payload: STANDARD.encode(body), signatures: vec![signature] }
     }
 
-    /// The payload and the signature of this kind of envelope, without having checked it.
+    /// The payload, key id and signature of an envelope of this type, without checking the signature.
     pub fn open(&self, kind: &str) -> Result<(String, Digest, Vec<u8>), String> {
         if self.payload_type != kind {
             let shown: String = self.payload_type.chars().take(80).collect();
-            return Err(format!("it holds {shown}, not {kind}"));
+            return Err(format!("it contains {shown}, not {kind}"));
         }
         let [signature] = self.signatures.as_slice() else {
             return Err(format!("it has {} signatures, not one", self.signatures.len()));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_verifies_and_nothing_else_does() {
+    fn only_the_signed_bytes_verify() {
         let (key, other) = (key(1), key(2));
         let signature = key.sign(RECEIPT_TYPE, b"body");
         assert!(key.public().verifies(RECEIPT_TYPE, b"body", &signature));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_reads_back_from_pem() {
+    fn a_public_key_parses_back_from_pem() {
         let key = key(3);
         assert_eq!(PublicKey::from_pem(&key.public().pem()).as_ref(), Some(key.public()));
         assert_eq!(PublicKey::from_pem("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), None);
@@ -228,17 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_speaks_for_the_next_one_only() {
+    fn a_key_confirms_only_the_key_that_it_announced() {
         let (old, new, third) = (key(4), key(5), key(6));
-        let mut said = old.announce(new.public());
-        assert!(old.public().speaks_for(&said));
-        assert!(!third.public().speaks_for(&said));
-        said.key = third.public().id();
-        assert!(!old.public().speaks_for(&said));
+        let mut announced = old.announce_key(new.public());
+        assert!(old.public().verifies_announcement(&announced));
+        assert!(!third.public().verifies_announcement(&announced));
+        announced.key = third.public().id();
+        assert!(!old.public().verifies_announcement(&announced));
     }
 
     #[test]
-    fn an_envelope_gives_back_what_it_holds() {
+    fn an_envelope_returns_its_payload() {
         let key = key(7);
         let envelope = Envelope::new(HEAD_TYPE, "{}", key.public().id(), &key.sign(HEAD_TYPE, b"{}"));
         let read: Envelope = serde_json::from_str(&envelope.json()).unwrap();

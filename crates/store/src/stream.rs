@@ -1,5 +1,5 @@
-//! The stream: what a reader sees of a task. Prologue and epilogue from the ledger, the journal between them, one
-//! numbering. This is the one place that puts the three together.
+//! The stream of a task as readers see it: prologue and epilogue from the ledger, the journal between them, with one
+//! numbering. Only this module combines the three.
 
 use crate::{
     Home, journal,
@@ -14,31 +14,31 @@ pub enum StreamError {
     Ledger(#[from] LedgerError),
     #[error("cannot read the journal: {0}")]
     Journal(#[from] io::Error),
-    #[error("record {seq} does not read: {source}")]
+    #[error("record {seq} cannot be parsed: {source}")]
     Record { seq: u64, source: countersign_model::RecordError },
 }
 
-/// A reader of one task's stream. Its cursor is all that it has to keep.
+/// A reader of one task's stream. Its only state is a cursor.
 pub struct TaskStream {
     task: TaskId,
     dir: PathBuf,
     next_seq: u64,
-    /// Where the journal begins, once that is known.
+    /// The number of the journal's first record, once it is known.
     first_seq: Option<u64>,
     journal: Option<journal::JournalReader>,
 }
 
 impl TaskStream {
-    /// From number `next_seq` on.
+    /// Starts at record `next_seq`.
     #[must_use]
-    pub fn from(home: &Home, task: TaskId, next_seq: u64) -> Self {
+    pub fn starting_at(home: &Home, task: TaskId, next_seq: u64) -> Self {
         Self { task, dir: home.task_dir(task), next_seq, first_seq: None, journal: None }
     }
 
-    /// From where a state that is known leaves off.
+    /// Continues after a known state.
     #[must_use]
-    pub fn after(home: &Home, state: &TaskState) -> Self {
-        Self { first_seq: state.first_seq(), ..Self::from(home, state.task_id, state.next_seq) }
+    pub fn continuing(home: &Home, state: &TaskState) -> Self {
+        Self { first_seq: state.first_seq(), ..Self::starting_at(home, state.task_id, state.next_seq) }
     }
 
     #[must_use]
@@ -46,7 +46,7 @@ impl TaskStream {
         self.next_seq
     }
 
-    /// Goes on from `seq`, which is not before where it stands.
+    /// Continues at `seq`, which must not be before the current position.
     pub fn skip_to(&mut self, seq: u64) -> io::Result<()> {
         self.next_seq = seq;
         match &mut self.journal {
@@ -55,8 +55,8 @@ impl TaskStream {
         }
     }
 
-    /// The next lines that are there, up to about `max` bytes of journal. Empty when there are none yet.
-    pub fn next(&mut self, ledger: &LedgerReader, max: usize) -> Result<Vec<(u64, String)>, StreamError> {
+    /// The next lines that exist, up to about `max` bytes of journal. Empty if there are none yet.
+    pub fn next_lines(&mut self, ledger: &LedgerReader, max: usize) -> Result<Vec<(u64, String)>, StreamError> {
         // Inside the journal its own lines come first; asking the ledger each time would cost more than reading.
         if let Some(lines) = self.journal_lines(max)? {
             return Ok(lines);
@@ -67,8 +67,8 @@ impl TaskStream {
             if self.journal.is_none() {
                 self.open_journal(ledger)?;
             }
-            // An epilogue beyond a gap is decided after its journal was written: what should lie between is there
-            // now, or it is gone. Then the numbering has a hole, and the end of the task is told all the same.
+            // An epilogue after a gap is decided after the journal was written. The lines between are in the journal
+            // now, or they are lost; then the numbering has a gap, and readers still see the end of the task.
             if let Some(lines) = self.journal_lines(max)? {
                 return Ok(lines);
             }
@@ -81,18 +81,18 @@ impl TaskStream {
         Ok(lines)
     }
 
-    /// Everything that is there now, parsed and folded.
-    pub fn state(home: &Home, task: TaskId, ledger: &LedgerReader) -> Result<Option<TaskState>, StreamError> {
-        let mut stream = Self::from(home, task, 0);
+    /// The state after everything that exists now.
+    pub fn read_state(home: &Home, task: TaskId, ledger: &LedgerReader) -> Result<Option<TaskState>, StreamError> {
+        let mut stream = Self::starting_at(home, task, 0);
         let mut state = None;
         stream.fold_into(ledger, &mut state)?;
         Ok(state)
     }
 
-    /// Folds what has come since the last call.
+    /// Applies the records since the last call.
     pub fn fold_into(&mut self, ledger: &LedgerReader, state: &mut Option<TaskState>) -> Result<(), StreamError> {
         loop {
-            let lines = self.next(ledger, 256 * 1024)?;
+            let lines = self.next_lines(ledger, 256 * 1024)?;
             if lines.is_empty() {
                 return Ok(());
             }
@@ -118,7 +118,7 @@ impl TaskStream {
 
     fn open_journal(&mut self, ledger: &LedgerReader) -> Result<(), StreamError> {
         if self.first_seq.is_none() {
-            self.first_seq = prologue(ledger, self.task)?.map(|(first_seq, _)| first_seq);
+            self.first_seq = read_prologue(ledger, self.task)?.map(|(first_seq, _)| first_seq);
         }
         let Some(first_seq) = self.first_seq else { return Ok(()) };
         if self.next_seq < first_seq {
@@ -137,12 +137,12 @@ impl TaskStream {
     }
 }
 
-/// Where a task's journal begins, and the head of the decisions before it. None before its launch is decided: only
-/// then is it known where.
-pub fn prologue(ledger: &LedgerReader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
-    let mut chain = HashChain::of_prologue(task);
+/// The number of the journal's first record, and the hash of the decisions before it. None before the launch is
+/// decided, because only then the number is known.
+pub fn read_prologue(ledger: &LedgerReader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
+    let mut chain = HashChain::for_prologue(task);
     for (seq, line) in ledger.decisions(task, 0)? {
-        chain.push(&line);
+        chain.push_line(&line);
         let launched = r#""kind":"task.launched""#;
         if line.contains(launched)
             && let Ok(Record { what: RecordContent::Decision(Decision::Launched { .. }), .. }) = Record::parse(&line)

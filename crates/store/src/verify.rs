@@ -1,7 +1,7 @@
-//! Checking what was kept against what was signed: one task, a row of receipts, the whole ledger, an exported bundle.
+//! Checks stored data against signatures: one task, a receipt chain, the whole ledger, an exported bundle.
 //!
-//! Nothing here needs a daemon, a network or a secret. What does not hold is said with its place; what retention removed is
-//! expired, not broken.
+//! This needs no daemon, no network and no secret. Every finding names its place. Files that retention removed count as
+//! expired, not as missing.
 
 mod artifacts;
 mod bundle;
@@ -11,7 +11,7 @@ mod keys;
 mod ledger_pass;
 mod receipt_chain;
 
-pub use bundle::{BundleNames, bundle, merged, plan};
+pub use bundle::{BundleNames, bundle, merge_stream, plan};
 pub use keys::{KeyAnnouncement, TrustedKeys};
 pub use receipt_chain::ExportRange;
 
@@ -26,12 +26,12 @@ use receipt_chain::CheckedReceipt;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What was looked at, and everything that does not hold.
+/// What was checked, and every finding.
 #[derive(Debug, Default, Serialize)]
 pub struct VerifyReport {
     /// What was verified.
     pub what: String,
-    /// The home that it was made in, as far as that is known.
+    /// The home that the data comes from, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_id: Option<HomeId>,
     pub receipts: u64,
@@ -42,11 +42,11 @@ pub struct VerifyReport {
     /// Tasks whose files retention has removed.
     pub expired: u64,
     pub findings: Vec<Finding>,
-    /// What is good to know and no fault.
+    /// Remarks that are not faults.
     pub notes: Vec<String>,
 }
 
-/// Something that does not hold, and where.
+/// A fault, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub place: String,
@@ -61,20 +61,20 @@ impl std::fmt::Display for Finding {
 
 impl VerifyReport {
     #[must_use]
-    pub fn about(what: impl Into<String>) -> Self {
+    pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), ..Self::default() }
     }
 
     #[must_use]
-    pub fn holds(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         self.findings.is_empty()
     }
 
-    fn find(&mut self, place: impl Into<String>, what: impl Into<String>) {
+    fn add_finding(&mut self, place: impl Into<String>, what: impl Into<String>) {
         self.findings.push(Finding { place: place.into(), what: what.into() });
     }
 
-    fn add(&mut self, other: VerifyReport) {
+    fn merge(&mut self, other: VerifyReport) {
         self.receipts += other.receipts;
         self.decisions += other.decisions;
         self.tasks += other.tasks;
@@ -86,43 +86,44 @@ impl VerifyReport {
     }
 }
 
-/// A signed head that was kept elsewhere.
+/// A signed ledger head that was saved elsewhere.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SavedLedgerHead {
     receipts: DecimalCount,
     receipt: Option<Digest>,
     ledger_head: LedgerHead,
-    /// Heads of earlier versions name none.
+    /// Heads of earlier versions name no home.
     #[serde(default)]
     home_id: Option<HomeId>,
 }
 
-/// How the check is going, for whoever waits: tasks done, of how many.
+/// Reports progress: tasks done, and tasks in all.
 pub type VerifyProgress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// What is wanted of a house.
+/// What to verify of a home, and how.
 #[derive(Default)]
 pub struct VerifyScope<'a> {
-    /// Keys that are trusted beforehand; without any, the first one of the ledger is.
+    /// Keys that are trusted in advance; without any, the first key of the ledger is trusted.
     pub pinned: &'a [crate::PublicKey],
     pub since: Option<&'a Envelope>,
-    /// Leave the bytes of tasks alone: receipts and ledger only.
+    /// Check only receipts and the ledger, not the files of tasks.
     pub receipts_only: bool,
 }
 
-/// The whole house: every decision, every receipt, everything that they speak for.
-pub fn home(home: &Home, wanted: &VerifyScope<'_>, progress: VerifyProgress<'_>) -> Result<VerifyReport, LedgerError> {
+/// Verifies a whole home: every decision, every receipt, and every file that they cover.
+pub fn home(home: &Home, scope: &VerifyScope<'_>, progress: VerifyProgress<'_>) -> Result<VerifyReport, LedgerError> {
     let trouble = match condition::check(home, CheckDepth::Whole) {
         Ok(()) => None,
         Err(e @ LedgerError::Newer { .. }) => return Err(e),
-        // Each of those tasks is named, where directories are looked at.
-        Err(LedgerError::Behind { .. }) if !wanted.receipts_only => None,
+        // Each of those tasks is reported when the directories are checked.
+        Err(LedgerError::Behind { .. }) if !scope.receipts_only => None,
         Err(e) => Some(e),
     };
     let unreadable = matches!(trouble, Some(LedgerError::Damaged { .. } | LedgerError::Gone { .. }));
-    let mut report = match unreadable {
-        true => with_what_reads(home, |path| whole(home, path, wanted, progress))?,
-        false => or_what_reads(home, |path| whole(home, path, wanted, progress))?,
+    let mut report = if unreadable {
+        verify_salvaged(home, |path| verify_ledger(home, path, scope, progress))?
+    } else {
+        verify_or_salvage(home, |path| verify_ledger(home, path, scope, progress))?
     };
     if let Some(trouble) = trouble {
         report.findings.insert(0, Finding { place: "ledger.db".to_owned(), what: trouble.to_string() });
@@ -133,22 +134,22 @@ pub fn home(home: &Home, wanted: &VerifyScope<'_>, progress: VerifyProgress<'_>)
     Ok(report)
 }
 
-/// Verifies what reads of a ledger that does not read whole, and says so.
-fn or_what_reads(
+/// Verifies a ledger. If it is damaged, verifies what can still be read and adds a finding about the damage.
+fn verify_or_salvage(
     home: &Home,
     verify: impl Fn(&Path) -> Result<VerifyReport, LedgerError>,
 ) -> Result<VerifyReport, LedgerError> {
     match verify(&home.ledger()) {
         Err(e) if e.is_damage() => {
-            let mut report = with_what_reads(home, verify)?;
-            report.find("ledger.db", LedgerError::damaged(&home.ledger(), e).to_string());
+            let mut report = verify_salvaged(home, verify)?;
+            report.add_finding("ledger.db", LedgerError::damaged(&home.ledger(), e).to_string());
             Ok(report)
         }
         verified => verified,
     }
 }
 
-fn with_what_reads(
+fn verify_salvaged(
     home: &Home,
     verify: impl Fn(&Path) -> Result<VerifyReport, LedgerError>,
 ) -> Result<VerifyReport, LedgerError> {
@@ -157,114 +158,112 @@ fn with_what_reads(
         drop(ledger);
         verify(&scratch)
     });
-    let _ = crate::salvage::remove(&scratch);
+    let _ = crate::salvage::remove_ledger(&scratch);
     verified
 }
 
-fn whole(
+fn verify_ledger(
     home: &Home,
     path: &Path,
-    wanted: &VerifyScope<'_>,
+    scope: &VerifyScope<'_>,
     progress: VerifyProgress<'_>,
 ) -> Result<VerifyReport, LedgerError> {
     let ledger = LedgerReader::open(path)?;
-    // What is decided meanwhile is not looked at.
+    // A snapshot: later decisions are not checked.
     ledger.conn.execute_batch("BEGIN")?;
-    let mut report = VerifyReport::about(format!("the house at {}", home.path().display()));
-    let keys = TrustedKeys::of(&KeyAnnouncement::all(&ledger)?, wanted.pinned, &mut report);
-    receipt_chain::outside(&ledger, &mut report)?;
-    let rows = receipt_chain::check(&ledger, 1, None, &keys, &mut report)?;
-    let since = wanted.since.and_then(|e| keys.head(e).ok()).map(|h| h.ledger_head.decision.0);
-    let told = LedgerPass::all(&ledger, &rows, since, &keys, &mut report)?;
-    told.index(&ledger, &mut report)?;
-    home::check(&ledger, &rows, &mut report)?;
-    artifacts::check(&ledger, &rows, &mut report)?;
-    unsealed(home, path, &ledger, &told, &mut report)?;
-    let kept = kept(rows.good.values(), &told, &keys, &mut report);
-    match wanted.receipts_only {
-        true => report.notes.push(NO_FILES.to_owned()),
-        false => {
-            report.add(files::all(home, &kept, &told, progress));
-            strangers(home, path, &told, &mut report)?;
-            name_the_exchanged(&ledger, &mut report)?;
-        }
+    let mut report = VerifyReport::new(format!("the home at {}", home.path().display()));
+    let keys = TrustedKeys::for_ledger(&KeyAnnouncement::read_all(&ledger)?, scope.pinned, &mut report);
+    receipt_chain::check_invalid_numbers(&ledger, &mut report)?;
+    let receipts = receipt_chain::check(&ledger, 1, None, &keys, &mut report)?;
+    let since = scope.since.and_then(|e| keys.open_head(e).ok()).map(|h| h.ledger_head.decision.0);
+    let pass = LedgerPass::read_ledger(&ledger, &receipts, since, &keys, &mut report)?;
+    pass.check_index(&ledger, &mut report)?;
+    home::check(&ledger, &receipts, &mut report)?;
+    artifacts::check(&ledger, &receipts, &mut report)?;
+    check_unsealed(home, path, &ledger, &pass, &mut report)?;
+    let unexpired = unexpired_receipts(receipts.good.values(), &pass, &keys, &mut report);
+    if scope.receipts_only {
+        report.notes.push(FILES_NOT_CHECKED.to_owned());
+    } else {
+        report.merge(files::check_all(home, &unexpired, &pass, progress));
+        check_unknown_tasks(home, path, &pass, &mut report)?;
+        name_swapped_files(&ledger, &mut report)?;
     }
-    match wanted.since {
-        Some(envelope) => anchor(envelope, &keys, &rows, &told, &mut report),
+    match scope.since {
+        Some(envelope) => check_saved_head(envelope, &keys, &receipts, &pass, &mut report),
         None => report.notes.push(
-            "no outside anchor: that nothing at the end was taken back is proved only against a head that was kept \
-             elsewhere (csn receipts head)"
+            "no saved ledger head was given, so decisions that were removed from the end would not be noticed; \
+             save one elsewhere with `csn receipts head` and pass it with --since"
                 .to_owned(),
         ),
     }
     Ok(report)
 }
 
-/// Receipts from one number to another, and what they speak for. One that is named as the last must be there.
+/// Verifies receipts from one number to another, and the files that they cover. A named last receipt must exist.
 pub fn range(
     home: &Home,
     from: u64,
     to: Option<u64>,
-    wanted: &VerifyScope<'_>,
+    scope: &VerifyScope<'_>,
     progress: VerifyProgress<'_>,
 ) -> Result<VerifyReport, LedgerError> {
-    or_what_reads(home, |path| range_in(home, path, from, to, wanted, progress))
+    verify_or_salvage(home, |path| verify_range(home, path, from, to, scope, progress))
 }
 
-fn range_in(
+fn verify_range(
     home: &Home,
     path: &Path,
     from: u64,
     to: Option<u64>,
-    wanted: &VerifyScope<'_>,
+    scope: &VerifyScope<'_>,
     progress: VerifyProgress<'_>,
 ) -> Result<VerifyReport, LedgerError> {
     let ledger = LedgerReader::open(path)?;
     ledger.conn.execute_batch("BEGIN")?;
-    let mut report = VerifyReport::about(match to {
+    let mut report = VerifyReport::new(match to {
         Some(to) if to == from => format!("receipt {from}"),
         Some(to) => format!("receipts {from} to {to}"),
         None => format!("receipts from {from} on"),
     });
-    let keys = TrustedKeys::of_a_part(&KeyAnnouncement::all(&ledger)?, wanted.pinned, &mut report);
-    let rows = receipt_chain::check(&ledger, from.max(1), to, &keys, &mut report)?;
-    if report.receipts == 0 && report.holds() {
+    let keys = TrustedKeys::for_part(&KeyAnnouncement::read_all(&ledger)?, scope.pinned, &mut report);
+    let receipts = receipt_chain::check(&ledger, from.max(1), to, &keys, &mut report)?;
+    if report.receipts == 0 && report.is_ok() {
         let end = to.map_or_else(|| "on".to_owned(), |to| format!("to {to}"));
-        report.find("receipts", format!("there is none from {from} {end}"));
+        report.add_finding("receipts", format!("no receipt exists from {from} {end}"));
     }
-    let told = LedgerPass::of_tasks(&ledger, &rows, &keys, &mut report)?;
-    home::check(&ledger, &rows, &mut report)?;
-    let kept = kept(rows.good.values(), &told, &keys, &mut report);
-    match wanted.receipts_only {
-        true => report.notes.push(NO_FILES.to_owned()),
-        false => {
-            report.add(files::all(home, &kept, &told, progress));
-            name_the_exchanged(&ledger, &mut report)?;
-        }
+    let pass = LedgerPass::read_tasks(&ledger, &receipts, &keys, &mut report)?;
+    home::check(&ledger, &receipts, &mut report)?;
+    let unexpired = unexpired_receipts(receipts.good.values(), &pass, &keys, &mut report);
+    if scope.receipts_only {
+        report.notes.push(FILES_NOT_CHECKED.to_owned());
+    } else {
+        report.merge(files::check_all(home, &unexpired, &pass, progress));
+        name_swapped_files(&ledger, &mut report)?;
     }
-    report.notes.push("the ledger as a whole was not looked at (csn verify, without a name)".to_owned());
+    report.notes.push("the ledger as a whole was not checked; `csn verify` without a name does that".to_owned());
     Ok(report)
 }
 
-const NO_FILES: &str = "the files of tasks were not looked at (--receipts-only)";
+const FILES_NOT_CHECKED: &str = "the files of tasks were not checked (--receipts-only)";
 
-/// One task.
-pub fn task(home: &Home, task: TaskId, wanted: &VerifyScope<'_>) -> Result<VerifyReport, LedgerError> {
-    or_what_reads(home, |path| task_in(home, path, task, wanted))
+/// Verifies one task.
+pub fn task(home: &Home, task: TaskId, scope: &VerifyScope<'_>) -> Result<VerifyReport, LedgerError> {
+    verify_or_salvage(home, |path| verify_task(home, path, task, scope))
 }
 
-fn task_in(home: &Home, path: &Path, task: TaskId, wanted: &VerifyScope<'_>) -> Result<VerifyReport, LedgerError> {
+fn verify_task(home: &Home, path: &Path, task: TaskId, scope: &VerifyScope<'_>) -> Result<VerifyReport, LedgerError> {
     let ledger = LedgerReader::open(path)?;
-    let mut report = match ledger.number_of(task)? {
-        Some(number) => range_in(home, path, number, Some(number), wanted, &|_, _| {})?,
+    let mut report = match ledger.receipt_number_of_task(task)? {
+        Some(number) => verify_range(home, path, number, Some(number), scope, &|_, _| {})?,
         None => {
             let mut report = VerifyReport::default();
-            let what = match (ledger.task_owner(task)?, ledger.settled_by(task)?) {
-                (None, _) => "the ledger does not know this task",
-                (Some(_), None) => "it has not settled, so it has no receipt",
-                (Some(_), Some(_)) => "it has settled and has no receipt",
+            let what = match (ledger.task_owner(task)?, ledger.settling_decision(task)?) {
+                (None, _) => "the ledger has no such task",
+                (Some(_), None) => "has not settled, so it has no receipt",
+                (Some(_), Some(_)) => "has settled, but has no receipt",
             };
-            report.find(task.to_string(), what);
+            report.add_finding(task.to_string(), what);
             report
         }
     };
@@ -272,170 +271,189 @@ fn task_in(home: &Home, path: &Path, task: TaskId, wanted: &VerifyScope<'_>) -> 
     Ok(report)
 }
 
-/// Those whose files must be there. The others have expired, and a key of the house says so.
-fn kept<'a>(
+/// The receipts whose files must exist. The files of the others have expired, confirmed by a key of the home.
+fn unexpired_receipts<'a>(
     all: impl Iterator<Item = &'a CheckedReceipt>,
-    told: &LedgerPass,
+    pass: &LedgerPass,
     keys: &TrustedKeys,
     report: &mut VerifyReport,
 ) -> Vec<&'a CheckedReceipt> {
-    let mut kept = Vec::new();
+    let mut unexpired = Vec::new();
     for checked in all {
-        match told.expired(checked, keys, report) {
-            true => report.expired += 1,
-            false => kept.push(checked),
+        if pass.is_expired(checked, keys, report) {
+            report.expired += 1;
+        } else {
+            unexpired.push(checked);
         }
     }
-    kept
+    unexpired
 }
 
-/// Settled tasks without a receipt, as the decisions have it. One that has just settled gets it in a moment.
-fn unsealed(
+/// Reports settled tasks without a receipt, according to the decisions. A task that has just settled gets a short time
+/// for its receipt.
+fn check_unsealed(
     home: &Home,
     path: &Path,
     ledger: &LedgerReader,
-    told: &LedgerPass,
+    pass: &LedgerPass,
     report: &mut VerifyReport,
 ) -> Result<(), LedgerError> {
     let without = |reader: &LedgerReader, tasks: Vec<TaskId>| -> Result<Vec<TaskId>, LedgerError> {
         let mut left = Vec::with_capacity(tasks.len());
         for task in tasks {
-            if reader.number_of(task)?.is_none() {
+            if reader.receipt_number_of_task(task)?.is_none() {
                 left.push(task);
             }
         }
         Ok(left)
     };
-    let mut waiting = without(ledger, told.unsealed())?;
+    let mut waiting = without(ledger, pass.unsealed_tasks())?;
     if waiting.is_empty() {
         return Ok(());
     }
     let fresh = LedgerReader::open(path)?;
-    let mut left = PATIENCE;
+    let mut left = MAX_IDLE_POLLS;
     while left > 0 && !waiting.is_empty() && home.holder().is_some() {
-        // Only the daemon knows when it has sealed, and this works without one.
-        std::thread::sleep(PAUSE);
+        // Only the daemon knows when it seals, and this check must work without it, so it polls.
+        std::thread::sleep(SEAL_POLL_INTERVAL);
         let before = waiting.len();
         waiting = without(&fresh, waiting)?;
-        left = if waiting.len() < before { PATIENCE } else { left - 1 };
+        left = if waiting.len() < before { MAX_IDLE_POLLS } else { left - 1 };
     }
-    for task in waiting.iter().take(LISTED) {
-        report.find(task.to_string(), "has settled and has no receipt");
+    for task in waiting.iter().take(MAX_LISTED_FINDINGS) {
+        report.add_finding(task.to_string(), "has settled, but has no receipt");
     }
-    if waiting.len() > LISTED {
-        report.find("ledger", format!("{} more tasks have settled and have no receipt", waiting.len() - LISTED));
+    if waiting.len() > MAX_LISTED_FINDINGS {
+        let more = waiting.len() - MAX_LISTED_FINDINGS;
+        let (tasks, have) = if more == 1 { ("task", "has") } else { ("tasks", "have") };
+        report.add_finding("ledger", format!("{more} more {tasks} {have} settled, but {have} no receipt"));
     }
     Ok(())
 }
 
-/// So many pauses in which nothing is sealed are enough.
-const PATIENCE: u32 = 20;
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
-const LISTED: usize = 20;
+/// How many intervals without a new receipt are waited for.
+const MAX_IDLE_POLLS: u32 = 20;
+const SEAL_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
+const MAX_LISTED_FINDINGS: usize = 20;
 
-/// Directories of tasks that the ledger has never heard of: it is older than they are.
-fn strangers(home: &Home, path: &Path, told: &LedgerPass, report: &mut VerifyReport) -> Result<(), LedgerError> {
+/// Reports directories of tasks that the ledger does not contain: the ledger is older than they are.
+fn check_unknown_tasks(
+    home: &Home,
+    path: &Path,
+    pass: &LedgerPass,
+    report: &mut VerifyReport,
+) -> Result<(), LedgerError> {
     let fresh = LedgerReader::open(path)?;
-    for task in crate::salvage::tasks(home) {
-        // Asked for only after the snapshot was taken, perhaps.
-        if !told.knows(task) && fresh.task_owner(task)?.is_none() {
-            report.find(
+    for task in crate::salvage::task_directories(home) {
+        // The task may have been requested after the snapshot.
+        if !pass.has_task(task) && fresh.task_owner(task)?.is_none() {
+            report.add_finding(
                 format!("tasks/{}/{task}", task.shard()),
-                "the ledger does not know this task: the ledger is older than the directory",
+                "the ledger has no such task: the ledger is older than this directory",
             );
         }
     }
     Ok(())
 }
 
-/// Where a file is another one that was sealed, says which.
-fn name_the_exchanged(ledger: &LedgerReader, report: &mut VerifyReport) -> Result<(), LedgerError> {
+/// Names the sealed file that a swapped file really is.
+fn name_swapped_files(ledger: &LedgerReader, report: &mut VerifyReport) -> Result<(), LedgerError> {
     for finding in &mut report.findings {
-        let Some(actual) = finding.what.strip_prefix(files::OTHER).and_then(|w| Digest::parse(w.get(..64)?)) else {
+        let Some(actual) = finding.what.strip_prefix(files::OTHER_FILE).and_then(|w| Digest::parse(w.get(..64)?))
+        else {
             continue;
         };
         if let Some((task, name)) = ledger.artifacts(actual)?.into_iter().next() {
-            finding.what = format!("is {name} of {task}: it was exchanged");
+            finding.what = format!("holds {name} of {task}: the files were swapped");
         }
     }
     Ok(())
 }
 
-/// A head that was kept elsewhere: the ledger must go on from it.
-fn anchor(
+/// Checks the ledger against a saved ledger head: the ledger must continue it.
+fn check_saved_head(
     envelope: &Envelope,
     keys: &TrustedKeys,
-    rows: &receipt_chain::ReceiptsByTask,
-    told: &LedgerPass,
+    receipts: &receipt_chain::ReceiptsByTask,
+    pass: &LedgerPass,
     report: &mut VerifyReport,
 ) {
-    let head = match keys.head(envelope) {
+    let head = match keys.open_head(envelope) {
         Ok(head) => head,
-        Err(why) => return report.find("the head", why),
+        Err(why) => return report.add_finding("the saved ledger head", why),
     };
     if let (Some(named), Some(ours)) = (head.home_id, report.home_id)
         && named != ours
     {
-        return report.find("the head", format!("is of home {named}; this one is {ours}"));
+        return report.add_finding("the saved ledger head", format!("belongs to home {named}; this home is {ours}"));
     }
     let LedgerHead { decision, sha256 } = head.ledger_head;
-    match told.at.get(&decision.0) {
+    match pass.heads.get(&decision.0) {
         Some(stored) if *stored == sha256 => {}
-        Some(_) => report
-            .find("the ledger", format!("is not the one of the head: decision {decision} or one before it is another")),
-        None => report.find(
+        Some(_) => report.add_finding(
             "the ledger",
-            format!("was rolled back: it ends at decision {}, the head was taken at {decision}", told.last),
+            format!("does not match the saved ledger head: decision {decision} or an earlier one differs"),
+        ),
+        None => report.add_finding(
+            "the ledger",
+            format!(
+                "was rolled back: it ends at decision {}, but the saved ledger head is from decision {decision}",
+                pass.last
+            ),
         ),
     }
     if let Some(digest) = head.receipt {
-        let found = rows.good.values().find(|r| r.number == head.receipts.0);
+        let found = receipts.good.values().find(|r| r.number == head.receipts.0);
         match found {
             Some(checked) if checked.digest == digest => {}
-            Some(checked) => report.find(checked.place(), "is not the one that the head names"),
-            None => report.find(
+            Some(checked) => report.add_finding(checked.place(), "is not the receipt that the saved ledger head names"),
+            None => report.add_finding(
                 format!("receipt {}", head.receipts),
-                "is missing: the head was taken when it was there; the ledger was rolled back",
+                "is missing, although the saved ledger head names it: the ledger was rolled back",
             ),
         }
     }
-    if report.holds() {
-        report.notes.push(format!("goes on from the head at decision {decision}, receipt {}", head.receipts));
+    if report.is_ok() {
+        report.notes.push(format!(
+            "the ledger continues the saved ledger head (decision {decision}, receipt {})",
+            head.receipts
+        ));
     }
 }
 
 impl TrustedKeys {
-    /// What a signed head says, if a trusted key has signed it.
-    fn head(&self, envelope: &Envelope) -> Result<SavedLedgerHead, String> {
+    /// The content of a signed ledger head, if a trusted key signed it.
+    fn open_head(&self, envelope: &Envelope) -> Result<SavedLedgerHead, String> {
         let (payload, key, signature) = envelope.open(HEAD_TYPE)?;
         if !self.signer(key)?.verifies(HEAD_TYPE, payload.as_bytes(), &signature) {
             return Err("its signature does not verify".to_owned());
         }
-        let head: SavedLedgerHead =
-            serde_json::from_str(&payload).map_err(|e| format!("is not a head of a ledger: {e}"))?;
+        let head: SavedLedgerHead = serde_json::from_str(&payload).map_err(|e| format!("is not a ledger head: {e}"))?;
         self.replaced_at(key, head.ledger_head.decision.0)?;
         Ok(head)
     }
 }
 
-/// Receipts that were exported, as one envelope to a line: a row of them, or some.
+/// Verifies exported receipts, one envelope per line: a complete chain, or single ones.
 pub fn envelopes(lines: &[Envelope], ends: Option<ExportRange>, keys: &TrustedKeys, report: &mut VerifyReport) {
     let mut signed = Vec::with_capacity(lines.len());
     for (n, envelope) in lines.iter().enumerate() {
-        match bundle::opened(envelope) {
+        match bundle::open_envelope(envelope) {
             Ok(one) => signed.push(one),
-            Err(why) => report.find(format!("envelope {}", n + 1), why),
+            Err(why) => report.add_finding(format!("envelope {}", n + 1), why),
         }
     }
     if lines.is_empty() {
-        report.find("receipts", "there is none in it");
+        report.add_finding("receipts", "the file contains none");
     }
     if ends.is_none() {
-        report.notes.push("each receipt was looked at by itself, not for gaps: this is not a row of them".to_owned());
+        report
+            .notes
+            .push("each receipt was checked on its own, not for gaps: the file is not a receipt chain".to_owned());
     }
-    let in_a_row = ends.is_some();
+    let is_chain = ends.is_some();
     let checked = receipt_chain::check_all(signed, ends, keys, report);
-    if in_a_row {
-        home::check_row(&checked, report);
+    if is_chain {
+        home::check_chain(&checked, report);
     }
 }

@@ -1,4 +1,4 @@
-//! Looking: what is at the paths that a plan names, and where its programs lead. Answers questions, judges nothing.
+//! Looks up facts about the paths and programs that a plan names. It answers queries and judges nothing.
 
 use crate::{clock, proc};
 use countersign_model::{Digest, FactQuery, Facts, PathFact, PathTarget, PathTargetKind, glob_matches};
@@ -9,60 +9,60 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// More files in one directory, or more matches, than it is worth to look at.
-const MOST_ENTRIES: usize = 10_000;
-const MOST_MATCHES: usize = 1_000;
-/// And for all of one request.
-const MOST_LOOKED_AT: usize = 100_000;
-const LONGEST_LOOK: Duration = Duration::from_millis(500);
-/// Scripts longer than this are not bound to their content.
-const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
+/// Limits for the entries of one directory, and for the matches of one glob.
+const MAX_DIRECTORY_ENTRIES: usize = 10_000;
+const MAX_GLOB_MATCHES: usize = 1_000;
+/// Limits for all look-ups of one request.
+const MAX_ENTRIES_PER_REQUEST: usize = 100_000;
+const MAX_LOOKUP_TIME: Duration = Duration::from_millis(500);
+/// Longer scripts are not bound to their content.
+const MAX_SCRIPT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// How far one may look.
+/// What a look-up may read.
 #[derive(Debug, Clone, Default)]
 pub struct LookupLimits {
-    /// Only below these; none is everywhere.
+    /// Only below these directories; none means everywhere.
     pub below: Option<Vec<String>>,
-    /// Where bare program names are looked for; none: not at all.
+    /// The PATH for bare program names; none means that they are not looked up.
     pub path: Option<String>,
 }
 
 impl LookupLimits {
-    fn sees(&self, path: &str) -> bool {
-        let clean = lexical(Path::new(path));
+    fn allows(&self, path: &str) -> bool {
+        let clean = resolve_lexically(Path::new(path));
         self.below.as_ref().is_none_or(|all| all.iter().any(|b| clean.starts_with(b)))
     }
 }
 
-/// Answers what a plan needs to know.
-pub fn look_up_facts(needs: &FactQuery, sight: &LookupLimits, facts: &mut Facts) {
-    let mut patience = LookupBudget { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
-    for path in &needs.paths {
-        if sight.sees(path) && !is_of_the_looker(path) {
-            facts.paths.insert(path.clone(), find(path));
+/// Collects the facts that a plan needs.
+pub fn look_up_facts(query: &FactQuery, limits: &LookupLimits, facts: &mut Facts) {
+    let mut budget = LookupBudget { until: clock::steady() + MAX_LOOKUP_TIME, entries: MAX_ENTRIES_PER_REQUEST };
+    for path in &query.paths {
+        if limits.allows(path) && !shows_reading_process(path) {
+            facts.paths.insert(path.clone(), path_target(path));
         }
     }
-    for pattern in &needs.patterns {
-        if sight.sees(pattern) {
-            facts.patterns.insert(pattern.clone(), matches(pattern, &mut patience));
+    for pattern in &query.patterns {
+        if limits.allows(pattern) {
+            facts.patterns.insert(pattern.clone(), expand_glob(pattern, &mut budget));
         }
     }
-    if let Some(path) = &sight.path {
-        for name in &needs.programs {
-            if let Some(found) = program(name, path, &facts.cwd.path) {
+    if let Some(path) = &limits.path {
+        for name in &query.programs {
+            if let Some(found) = find_program(name, path, &facts.cwd.path) {
                 facts.programs.insert(name.clone(), found);
             }
         }
     }
-    for script in &needs.scripts {
-        if sight.sees(script)
-            && let Ok(bytes) = crate::read_regular(script, LONGEST_SCRIPT)
+    for script in &query.scripts {
+        if limits.allows(script)
+            && let Ok(bytes) = crate::read_regular(script, MAX_SCRIPT_BYTES)
         {
             facts.scripts.insert(script.clone(), Digest::sha256(&[&bytes]));
         }
     }
-    if sight.below.is_none() {
-        for pid in &needs.processes {
+    if limits.below.is_none() {
+        for pid in &query.processes {
             if let Some(name) = proc::comm(*pid).ok().and_then(|name| String::from_utf8(name).ok()) {
                 facts.processes.insert(*pid, name.trim_end().to_owned());
             }
@@ -70,24 +70,24 @@ pub fn look_up_facts(needs: &FactQuery, sight: &LookupLimits, facts: &mut Facts)
     }
 }
 
-/// What is left to look at for one request.
+/// The remaining look-ups of one request.
 struct LookupBudget {
     until: Instant,
     entries: usize,
 }
 
 impl LookupBudget {
-    /// One more entry; whether there may be one.
+    /// Counts one more entry; returns whether it is within the budget.
     fn spend(&mut self) -> bool {
         self.entries = self.entries.saturating_sub(1);
         self.entries > 0 && (!self.entries.is_multiple_of(256) || clock::steady() < self.until)
     }
 }
 
-/// Whether a path leads through what the kernel shows of the process that looks (`/proc/self`, `/dev/fd`, …). To the one who
-/// would run it that is something else, and what this process has open is not theirs to see. Such a path is judged by
+/// Whether a path leads through files that the kernel generates for the reading process (`/proc/self`, `/dev/fd`, …).
+/// The task would see other content there, and open files of this process must stay hidden. Such a path is judged by
 /// its name alone.
-fn is_of_the_looker(path: &str) -> bool {
+fn shows_reading_process(path: &str) -> bool {
     const NAMES: [&str; 6] = ["/proc/self", "/proc/thread-self", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"];
     let own = format!("/proc/{}", std::process::id());
     let parts = |path: &Path| path.components().rev().map(|c| c.as_os_str().to_owned()).collect::<Vec<_>>();
@@ -116,10 +116,10 @@ fn is_of_the_looker(path: &str) -> bool {
     false
 }
 
-/// A path, where it leads, and which file that is; none when there is nothing.
+/// A path, where it leads, and the identity of that file; none if it does not exist.
 #[must_use]
 pub fn path_fact(path: &str) -> Option<PathFact> {
-    if is_of_the_looker(path) {
+    if shows_reading_process(path) {
         return None;
     }
     let resolved = fs::canonicalize(path).ok()?;
@@ -132,10 +132,10 @@ pub fn path_fact(path: &str) -> Option<PathFact> {
     })
 }
 
-/// As a shell finds it: the first file of that name on PATH that can be executed. An entry that is empty or relative is
-/// below where it runs.
+/// Finds a program like a shell does: the first executable file of that name on PATH. Empty or relative entries are
+/// relative to the working directory.
 #[must_use]
-pub fn program(name: &str, path: &str, cwd: &str) -> Option<String> {
+pub fn find_program(name: &str, path: &str, cwd: &str) -> Option<String> {
     let executable = |p: &String| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     let below = |dir: &str| match dir {
         "" => format!("{cwd}/{name}"),
@@ -145,14 +145,14 @@ pub fn program(name: &str, path: &str, cwd: &str) -> Option<String> {
     path.split(':').map(below).find(executable)
 }
 
-/// The directory that holds `.git`, at or above this one.
+/// The directory with `.git`, at or above this one.
 #[must_use]
-pub fn repository(directory: &str) -> Option<String> {
-    let holds = |d: &&Path| d.join(".git").symlink_metadata().is_ok();
-    Path::new(directory).ancestors().find(holds).map(|d| d.to_string_lossy().into_owned())
+pub fn find_repository(directory: &str) -> Option<String> {
+    let has_git = |d: &&Path| d.join(".git").symlink_metadata().is_ok();
+    Path::new(directory).ancestors().find(has_git).map(|d| d.to_string_lossy().into_owned())
 }
 
-fn find(path: &str) -> PathTarget {
+fn path_target(path: &str) -> PathTarget {
     let absent = |resolved: PathBuf| PathTarget {
         resolved: resolved.to_string_lossy().into_owned(),
         kind: PathTargetKind::Absent,
@@ -160,7 +160,7 @@ fn find(path: &str) -> PathTarget {
         inode: 0,
         mount: false,
     };
-    let Ok(resolved) = fs::canonicalize(path) else { return absent(leads(Path::new(path), 0)) };
+    let Ok(resolved) = fs::canonicalize(path) else { return absent(resolve_missing(Path::new(path), 0)) };
     let Ok(meta) = fs::metadata(&resolved) else { return absent(resolved) };
     let kind = match meta.file_type() {
         t if t.is_file() => PathTargetKind::File,
@@ -175,27 +175,27 @@ fn find(path: &str) -> PathTarget {
     PathTarget { resolved: resolved.to_string_lossy().into_owned(), kind, dev: meta.dev(), inode: meta.ino(), mount }
 }
 
-/// Where a path leads that does not exist in full: through the links of what does, also of a link to nothing.
-fn leads(path: &Path, depth: usize) -> PathBuf {
+/// Where a path leads that does not exist completely: through the links of the existing part, also of a dangling link.
+fn resolve_missing(path: &Path, depth: usize) -> PathBuf {
     if depth > 40 {
-        return lexical(path);
+        return resolve_lexically(path);
     }
     if let Ok(target) = fs::read_link(path) {
         let base = path.parent().unwrap_or(Path::new("/"));
-        let base = fs::canonicalize(base).unwrap_or_else(|_| lexical(base));
-        return leads(&base.join(target), depth + 1);
+        let base = fs::canonicalize(base).unwrap_or_else(|_| resolve_lexically(base));
+        return resolve_missing(&base.join(target), depth + 1);
     }
     let (Some(parent), Some(Component::Normal(name))) = (path.parent(), path.components().next_back()) else {
-        return lexical(path);
+        return resolve_lexically(path);
     };
     match fs::canonicalize(parent) {
         Ok(parent) => parent.join(name),
-        Err(_) => leads(parent, depth + 1).join(name),
+        Err(_) => resolve_missing(parent, depth + 1).join(name),
     }
 }
 
-/// `.` and `..` resolved without looking.
-fn lexical(path: &Path) -> PathBuf {
+/// Resolves `.` and `..` without access to the file system.
+fn resolve_lexically(path: &Path) -> PathBuf {
     let mut out = PathBuf::from("/");
     for part in path.components() {
         match part {
@@ -207,8 +207,8 @@ fn lexical(path: &Path) -> PathBuf {
     out
 }
 
-/// What a glob matches, resolved; none when there is too much to look at.
-fn matches(pattern: &str, patience: &mut LookupBudget) -> Option<Vec<String>> {
+/// The resolved matches of a glob; none if there are too many.
+fn expand_glob(pattern: &str, budget: &mut LookupBudget) -> Option<Vec<String>> {
     let mut found = vec![PathBuf::from("/")];
     for part in pattern.split('/').filter(|p| !p.is_empty()) {
         let mut next = Vec::new();
@@ -217,18 +217,18 @@ fn matches(pattern: &str, patience: &mut LookupBudget) -> Option<Vec<String>> {
                 next.push(directory.join(part));
                 continue;
             }
-            if directory.to_str().is_none_or(is_of_the_looker) {
+            if directory.to_str().is_none_or(shows_reading_process) {
                 return None;
             }
             let Ok(entries) = fs::read_dir(directory) else { continue };
             for (n, entry) in entries.flatten().enumerate() {
-                if n >= MOST_ENTRIES || !patience.spend() {
+                if n >= MAX_DIRECTORY_ENTRIES || !budget.spend() {
                     return None;
                 }
                 if entry.file_name().to_str().is_some_and(|name| glob_matches(part, name)) {
                     next.push(entry.path());
                 }
-                if next.len() > MOST_MATCHES {
+                if next.len() > MAX_GLOB_MATCHES {
                     return None;
                 }
             }
@@ -261,30 +261,30 @@ mod tests {
             (at("src/../src"), at("src"), PathTargetKind::Directory),
             (at("link/hosts"), "/etc/hosts".to_owned(), PathTargetKind::File),
             (at("link/no-such-file"), "/etc/no-such-file".to_owned(), PathTargetKind::Absent),
-            // The kernel goes through the link before it goes up.
+            // The kernel follows the link before it goes up.
             (at("link/../no-such-dir/x"), "/no-such-dir/x".to_owned(), PathTargetKind::Absent),
             (at("dangling"), at("nowhere/at/all"), PathTargetKind::Absent),
             (at("new/file"), at("new/file"), PathTargetKind::Absent),
         ] {
-            let found = find(&path);
+            let found = path_target(&path);
             assert_eq!((found.resolved, found.kind), (resolved, kind), "{path}");
         }
-        assert_eq!(find(&at("loop")).kind, PathTargetKind::Absent);
-        assert!(find("/proc").mount && !find(&at("src")).mount);
+        assert_eq!(path_target(&at("loop")).kind, PathTargetKind::Absent);
+        assert!(path_target("/proc").mount && !path_target(&at("src")).mount);
     }
 
     #[test]
-    fn globs_are_expanded_as_the_shell_expands_them() {
+    fn globs_are_expanded_like_in_a_shell() {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
         for name in ["a.rs", "b.rs", ".hidden.rs"] {
             fs::write(root.join(name), "").unwrap();
         }
         symlink("/etc/hosts", root.join("c.rs")).unwrap();
-        let mut patience = LookupBudget { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
-        let found = matches(&format!("{}/*.rs", root.display()), &mut patience).unwrap();
-        patience.entries = 3;
-        assert_eq!(matches(&format!("{}/*.rs", root.display()), &mut patience), None, "there is an end to looking");
+        let mut budget = LookupBudget { until: clock::steady() + MAX_LOOKUP_TIME, entries: MAX_ENTRIES_PER_REQUEST };
+        let found = expand_glob(&format!("{}/*.rs", root.display()), &mut budget).unwrap();
+        budget.entries = 3;
+        assert_eq!(expand_glob(&format!("{}/*.rs", root.display()), &mut budget), None, "there is an end to looking");
         assert_eq!(
             found,
             ["/etc/hosts".to_owned(), format!("{}/a.rs", root.display()), format!("{}/b.rs", root.display())]
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_whoever_looks_is_not_looked_at() {
+    fn paths_of_the_reading_process_are_not_looked_up() {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
         symlink("/proc/self/fd", root.join("fds")).unwrap();
@@ -300,18 +300,18 @@ mod tests {
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let own = format!("/proc/{}/maps", std::process::id());
         for path in ["/proc/self/maps", "/dev/fd/0", "/dev/../proc//self/./fd/3/x", &own, &at("fds/3"), &at("maps")] {
-            assert!(is_of_the_looker(path), "{path}");
+            assert!(shows_reading_process(path), "{path}");
             assert!(path_fact(path).is_none() && crate::read_regular(path, 1 << 20).is_err(), "{path}");
         }
-        assert!(!is_of_the_looker("/proc/1/maps") && !is_of_the_looker(&at("x")));
+        assert!(!shows_reading_process("/proc/1/maps") && !shows_reading_process(&at("x")));
     }
 
     #[test]
-    fn what_may_not_be_seen_is_not_looked_at() {
-        let needs =
+    fn paths_outside_the_limits_are_not_looked_up() {
+        let query =
             FactQuery { paths: vec!["/etc/hosts".to_owned(), "/work/../etc/hosts".to_owned()], ..FactQuery::default() };
         let mut facts = Facts::none("/work");
-        look_up_facts(&needs, &LookupLimits { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
+        look_up_facts(&query, &LookupLimits { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
         assert!(facts.paths.is_empty());
     }
 }

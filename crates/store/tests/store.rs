@@ -1,4 +1,4 @@
-//! The store by itself: logs that are cut anywhere, ledgers that are rebuilt, ranges from either end.
+//! The store on its own: logs cut at any byte, rebuilt ledgers, ranges from both ends.
 #![allow(clippy::unwrap_used)]
 
 use countersign_model::{
@@ -10,7 +10,7 @@ use countersign_store::{
     journal::{self, JournalReader, JournalWriter},
     ledger::{Ledger, LedgerEntry, TaskFilter},
     output::{ChunkCache, OutputAppender, OutputMap, ReadError, chunk_digest},
-    stream::{TaskStream, prologue},
+    stream::{TaskStream, read_prologue},
     verify::{self, VerifyScope},
 };
 use std::path::Path;
@@ -79,66 +79,66 @@ fn write_journal(dir: &Path, frames: u64) -> countersign_model::JournalEnd {
 }
 
 #[test]
-fn every_prefix_of_a_journal_is_a_journal() {
+fn every_prefix_of_a_journal_can_be_recovered() {
     let dir = tempfile::tempdir().unwrap();
     let closing = write_journal(dir.path(), 5);
-    let whole = std::fs::read(dir.path().join(journal::FILE)).unwrap();
+    let whole = std::fs::read(dir.path().join(journal::JOURNAL_FILE)).unwrap();
     let recover = || {
         let file = journal::take_over(dir.path()).unwrap().unwrap();
         journal::recover(&file, dir.path(), task(1), digest("head"), 3).unwrap()
     };
     assert_eq!(recover().closing, Some(closing));
     for cut in 0..whole.len() {
-        std::fs::write(dir.path().join(journal::FILE), &whole[..cut]).unwrap();
+        std::fs::write(dir.path().join(journal::JOURNAL_FILE), &whole[..cut]).unwrap();
         let lines = whole[..cut].iter().filter(|b| **b == b'\n').count() as u64;
         let remains = recover();
         assert_eq!((remains.next_seq, remains.closing.is_some()), (3 + lines, false), "cut at {cut}");
-        let kept = std::fs::metadata(dir.path().join(journal::FILE)).unwrap().len();
+        let kept = std::fs::metadata(dir.path().join(journal::JOURNAL_FILE)).unwrap().len();
         assert_eq!(kept + remains.torn, cut as u64, "the torn line is cut off and counted");
-        let mut chain = HashChain::of_journal(task(1), digest("head"));
+        let mut chain = HashChain::for_journal(task(1), digest("head"));
         for line in String::from_utf8(whole[..kept as usize].to_vec()).unwrap().lines() {
-            chain.push(line);
+            chain.push_line(line);
         }
         assert_eq!(remains.head, chain.head());
     }
 }
 
 #[test]
-fn a_journal_is_created_once_and_held_while_it_is_written() {
+fn a_journal_is_created_once_and_locked_while_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let writer = JournalWriter::create(dir.path(), task(1), digest("head"), 0).unwrap();
     assert!(JournalWriter::create(dir.path(), task(1), digest("head"), 0).is_err());
-    assert!(journal::take_name(dir.path()).is_err());
+    assert!(journal::create_locked(dir.path()).is_err());
     assert!(journal::take_over(dir.path()).unwrap().is_none());
     drop(writer);
     assert!(journal::take_over(dir.path()).unwrap().is_some());
 }
 
 #[test]
-fn a_journal_that_does_not_read_is_cut_and_what_was_cut_is_kept() {
+fn a_damaged_journal_is_cut_and_the_rest_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     write_journal(dir.path(), 5);
-    let path = dir.path().join(journal::FILE);
+    let path = dir.path().join(journal::JOURNAL_FILE);
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     std::fs::write(&path, format!("{}\n{}\nnot a record\n{}\n", lines[0], lines[1], lines[3])).unwrap();
     let file = journal::take_over(dir.path()).unwrap().unwrap();
     let remains = journal::recover(&file, dir.path(), task(1), digest("head"), 3).unwrap();
     assert_eq!((remains.next_seq, remains.closing), (5, None));
-    assert_eq!(remains.damage.unwrap(), "line 3 of the journal does not read as record 5");
+    assert_eq!(remains.damage.unwrap(), "line 3 of the journal is not record 5");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n{}\n", lines[0], lines[1]));
     let kept = std::fs::read_to_string(dir.path().join("journal.damaged")).unwrap();
     assert_eq!(kept, format!("not a record\n{}\n", lines[3]));
 }
 
-/// A task whose journal is gone still has its end.
+/// A task whose journal is missing still has its end.
 #[test]
-fn a_stream_without_its_journal_tells_how_the_task_ended() {
+fn a_stream_without_its_journal_still_has_the_outcome() {
     let (_dir, home, mut ledger) = daemon();
     ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
     ledger.commit(&entries(task(1), 9, vec![settled(3)])).unwrap();
     let reader = ledger_reader(&home);
-    let state = TaskStream::state(&home, task(1), &reader).unwrap().unwrap();
+    let state = TaskStream::read_state(&home, task(1), &reader).unwrap().unwrap();
     assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 3 }));
     assert_eq!(state.next_seq, 10);
 }
@@ -158,7 +158,7 @@ fn readers_follow_a_journal_from_any_number() {
     writer.write().unwrap();
     let mut seen = Vec::new();
     loop {
-        // Smaller than a line: it must be read whole all the same.
+        // Smaller than a line: the line must be read completely nevertheless.
         let lines = reader.lines(50).unwrap();
         if lines.is_empty() {
             break;
@@ -197,7 +197,7 @@ fn the_index_can_be_rebuilt_from_the_decisions() {
     ledger.commit(&entries(task(1), 7, vec![settled(3)])).unwrap();
     let look = || {
         let reader = ledger_reader(&home);
-        let list = reader.list(&TaskFilter { limit: 10, ..TaskFilter::default() }).unwrap();
+        let list = reader.list_tasks(&TaskFilter { limit: 10, ..TaskFilter::default() }).unwrap();
         (list, reader.open_tasks().unwrap(), reader.task_of_approval(approval).unwrap(), reader.head().unwrap())
     };
     let before = look();
@@ -205,19 +205,19 @@ fn the_index_can_be_rebuilt_from_the_decisions() {
     assert_eq!((before.1.as_slice(), before.2), ([task(2)].as_slice(), Some(task(2))));
     ledger.rebuild_index().unwrap();
     assert_eq!(look(), before);
-    assert_eq!(broken(&home), [settled_without_receipt()]);
+    assert_eq!(verify_findings(&home), [settled_without_receipt()]);
     drop(ledger);
     let mut ledger = Ledger::open(&home.ledger()).unwrap();
     ledger.commit(&entries(task(3), 0, vec![planned("three")])).unwrap();
-    assert_eq!(broken(&home), [settled_without_receipt()], "the chain goes on after a restart");
+    assert_eq!(verify_findings(&home), [settled_without_receipt()], "the chain continues after a restart");
 }
 
 fn settled_without_receipt() -> String {
-    format!("{}: has settled and has no receipt", task(1))
+    format!("{}: has settled, but has no receipt", task(1))
 }
 
-/// What a check of receipts and ledger finds.
-fn broken(home: &Home) -> Vec<String> {
+/// The findings of a check of receipts and ledger.
+fn verify_findings(home: &Home) -> Vec<String> {
     let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
     let report = verify::home(home, &wanted, &|_, _| {}).unwrap();
     report.findings.iter().map(|f| format!("{}: {}", f.place, f.what)).collect()
@@ -234,9 +234,12 @@ fn a_changed_decision_breaks_the_chain() {
     drop(ledger);
     let conn = rusqlite::Connection::open(home.ledger()).unwrap();
     conn.execute("UPDATE decisions SET line = replace(line, 'one', 'two') WHERE n = 1", []).unwrap();
-    assert_eq!(broken(&home), [format!("decision 1 ({}): was changed: the ledger's chain breaks here", task(1))]);
+    assert_eq!(
+        verify_findings(&home),
+        [format!("decision 1 ({}): was changed: the ledger's chain breaks here", task(1))]
+    );
     conn.execute("DELETE FROM decisions WHERE n = 1", []).unwrap();
-    assert_eq!(broken(&home), ["decision 1: is missing from the ledger"]);
+    assert_eq!(verify_findings(&home), ["decision 1: is missing from the ledger"]);
 }
 
 #[test]
@@ -246,7 +249,7 @@ fn pages_and_filters() {
         ledger.commit(&entries(task(n), 0, vec![planned(if n == 7 { "needle in" } else { "hay" })])).unwrap();
     }
     let reader = ledger_reader(&home);
-    let ids = |filter: TaskFilter| reader.list(&filter).unwrap().iter().map(|t| t.task_id).collect::<Vec<_>>();
+    let ids = |filter: TaskFilter| reader.list_tasks(&filter).unwrap().iter().map(|t| t.task_id).collect::<Vec<_>>();
     let page = ids(TaskFilter { limit: 10, ..TaskFilter::default() });
     assert_eq!((page.len(), page[0], page[9]), (10, task(29), task(20)));
     let next = ids(TaskFilter { limit: 10, before: Some(page[9]), ..TaskFilter::default() });
@@ -254,10 +257,10 @@ fn pages_and_filters() {
     assert_eq!(ids(TaskFilter { limit: 10, text: Some("NEEDLE".into()), ..TaskFilter::default() }), [task(7)]);
     assert_eq!(ids(TaskFilter { limit: 50, verb: Some("make".into()), ..TaskFilter::default() }).len(), 30);
     assert!(ids(TaskFilter { limit: 50, status: Some(Status::Exited), ..TaskFilter::default() }).is_empty());
-    assert_eq!(reader.by_prefix(&task(7).to_string()[..18], PrincipalId::owner()).unwrap().len(), 1);
+    assert_eq!(reader.tasks_by_prefix(&task(7).to_string()[..18], PrincipalId::owner()).unwrap().len(), 1);
 }
 
-/// The journal may exist before the launch can be read: its numbers are not known until then.
+/// The journal may exist before the launch can be read; its numbers are unknown until then.
 #[test]
 fn a_stream_waits_for_the_launch_before_it_reads_the_journal() {
     let (_dir, home, mut ledger) = daemon();
@@ -265,11 +268,11 @@ fn a_stream_waits_for_the_launch_before_it_reads_the_journal() {
     std::fs::create_dir_all(&dir).unwrap();
     ledger.commit(&entries(task(1), 0, vec![planned("one")])).unwrap();
     let reader = ledger_reader(&home);
-    let mut stream = TaskStream::from(&home, task(1), 0);
-    assert_eq!(stream.next(&reader, 1000).unwrap().len(), 1);
+    let mut stream = TaskStream::starting_at(&home, task(1), 0);
+    assert_eq!(stream.next_lines(&reader, 1000).unwrap().len(), 1);
     write_journal(&dir, 2);
-    assert!(stream.next(&reader, 1000).unwrap().is_empty());
-    assert_eq!(prologue(&reader, task(1)).unwrap(), None);
+    assert!(stream.next_lines(&reader, 1000).unwrap().is_empty());
+    assert_eq!(read_prologue(&reader, task(1)).unwrap(), None);
     ledger
         .commit(&entries(
             task(1),
@@ -280,7 +283,7 @@ fn a_stream_waits_for_the_launch_before_it_reads_the_journal() {
     ledger.commit(&entries(task(1), 6, vec![settled(0)])).unwrap();
     let mut seqs = Vec::new();
     loop {
-        let lines = stream.next(&reader, 1000).unwrap();
+        let lines = stream.next_lines(&reader, 1000).unwrap();
         if lines.is_empty() {
             break;
         }

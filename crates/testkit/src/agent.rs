@@ -1,4 +1,5 @@
-//! An agent in a process of its own: what it starts is below it, as with a real one, and the test above it is a person.
+//! A test agent in its own process: the processes that it starts are below it, as with a real agent, and the test above
+//! it counts as a person.
 
 use crate::TestHome;
 use serde_json::{Value, json};
@@ -7,29 +8,29 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-/// Does what it is told, a JSON object a line: run a program to its end, or hold a conversation with one.
-const PROGRAM: &str = r#"
+/// Executes commands, one JSON object per line: runs a program to its end, or keeps a conversation with one.
+const AGENT_SCRIPT: &str = r#"
 import json, os, subprocess, sys
 talks = {}
 for line in sys.stdin:
-    wish = json.loads(line)
-    if "argv" in wish:
-        done = subprocess.run(wish["argv"], input=wish.get("input", ""), text=True, capture_output=True)
-        said = {"code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
-    elif "talk" in wish:
+    command = json.loads(line)
+    if "argv" in command:
+        done = subprocess.run(command["argv"], input=command.get("input", ""), text=True, capture_output=True)
+        result = {"code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+    elif "talk" in command:
         pipe = subprocess.PIPE
-        talks[wish["name"]] = subprocess.Popen(wish["talk"], stdin=pipe, stdout=pipe, text=True, bufsize=1)
-        said = {"pid": talks[wish["name"]].pid}
-    elif "say" in wish:
-        talks[wish["name"]].stdin.write(wish["say"] + "\n")
-        said = {}
-    elif "hear" in wish:
-        said = {"line": talks[wish["name"]].stdout.readline()}
+        talks[command["name"]] = subprocess.Popen(command["talk"], stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        result = {"pid": talks[command["name"]].pid}
+    elif "say" in command:
+        talks[command["name"]].stdin.write(command["say"] + "\n")
+        result = {}
+    elif "hear" in command:
+        result = {"line": talks[command["name"]].stdout.readline()}
     else:
-        talk = talks.pop(wish["name"])
+        talk = talks.pop(command["name"])
         talk.stdin.close()
-        said = {"code": talk.wait()}
-    print(json.dumps(said), flush=True)
+        result = {"code": talk.wait()}
+    print(json.dumps(result), flush=True)
 "#;
 
 pub struct TestAgent {
@@ -40,11 +41,11 @@ pub struct TestAgent {
 }
 
 impl TestHome {
-    /// An agent that works in the house's directory.
+    /// An agent that works in the working directory of the home.
     #[expect(clippy::disallowed_methods, reason = "tests drive real programs")]
     pub fn agent(&self) -> TestAgent {
         let mut command = Command::new("python3");
-        command.args(["-c", PROGRAM]).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.args(["-c", AGENT_SCRIPT]).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("COUNTERSIGN_HOME", self.home()).env("HOME", self.base()).env("API_TOKEN", "planted-in-the-agent");
         command.env("XDG_CONFIG_HOME", self.base().join("config")).env("FROM_AGENT", "yes").current_dir(self.work());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 runs");
@@ -59,39 +60,39 @@ impl TestAgent {
         self.child.id()
     }
 
-    fn call(&mut self, wish: &Value) -> Value {
-        writeln!(self.to, "{wish}").expect("the agent listens");
+    fn call(&mut self, command: &Value) -> Value {
+        writeln!(self.to, "{command}").expect("the agent listens");
         let mut line = String::new();
         self.from.read_line(&mut line).expect("the agent answers");
         serde_json::from_str(&line).expect("the agent answers in JSON")
     }
 
-    /// A program to its end: its exit code, what it said, and what it complained about.
+    /// Runs a program to its end: returns its exit code, stdout and stderr.
     pub fn run(&mut self, argv: &[&str], input: &str) -> (i64, String, String) {
-        let said = self.call(&json!({"argv": argv, "input": input}));
-        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
-        (said["code"].as_i64().expect("a code"), text("stdout"), text("stderr"))
+        let result = self.call(&json!({"argv": argv, "input": input}));
+        let text = |name: &str| result[name].as_str().unwrap_or_default().to_owned();
+        (result["code"].as_i64().expect("a code"), text("stdout"), text("stderr"))
     }
 
-    /// `csn …`, as the agent calls it.
+    /// Runs `csn …` as the agent.
     pub fn csn(&mut self, args: &[&str]) -> (i64, String, String) {
         let argv: Vec<String> = std::iter::once(self.csn.clone()).chain(args.iter().map(|a| (*a).to_owned())).collect();
         self.run(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "")
     }
 
-    /// What its hook says to a use of its shell, called as agents call hooks.
-    pub fn hook(&mut self, agent: &str, said: &Value) -> (i64, String, String) {
+    /// Runs the agent's hook for a use of its shell, like agents call hooks.
+    pub fn hook(&mut self, agent: &str, event: &Value) -> (i64, String, String) {
         let command = format!("{} hook {agent} || exit 2", self.csn);
-        self.run(&["/bin/sh", "-c", &command], &said.to_string())
+        self.run(&["/bin/sh", "-c", &command], &event.to_string())
     }
 
-    /// Shell text, as its own shell tool runs it.
+    /// Runs shell text like the agent's own shell tool.
     pub fn shell(&mut self, text: &str) -> (i64, String, String) {
         self.run(&["bash", "-c", text], "")
     }
 
-    /// Begins a conversation with `csn mcp`.
-    pub fn talk(&mut self, name: &str) {
+    /// Starts a conversation with `csn mcp`.
+    pub fn start_mcp(&mut self, name: &str) {
         let argv = [self.csn.clone(), "mcp".to_owned()];
         self.call(&json!({"talk": argv, "name": name}));
     }
@@ -100,13 +101,13 @@ impl TestAgent {
         self.call(&json!({"say": message.to_string(), "name": name}));
     }
 
-    /// The next message; none when it has hung up.
+    /// The next message; none after the other side has closed the connection.
     pub fn next_event(&mut self, name: &str) -> Option<Value> {
-        let said = self.call(&json!({"hear": true, "name": name}));
-        serde_json::from_str(said["line"].as_str().unwrap_or_default()).ok()
+        let result = self.call(&json!({"hear": true, "name": name}));
+        serde_json::from_str(result["line"].as_str().unwrap_or_default()).ok()
     }
 
-    /// Hangs up, and waits until the other side has ended.
+    /// Closes the connection, and waits until the other side has ended.
     pub fn hang_up(&mut self, name: &str) -> i64 {
         self.call(&json!({"name": name}))["code"].as_i64().unwrap_or(-1)
     }

@@ -1,9 +1,10 @@
-//! A whole house in a temp dir for tests: the real programs, the real socket, nothing shared with the user's own.
+//! A complete home in a temporary directory for tests: the real programs and the real socket, nothing shared with the
+//! user's own home.
 
 pub mod agent;
-pub mod machine;
 mod raw;
 pub mod snapshot;
+pub mod system_service;
 
 pub use agent::TestAgent;
 pub use raw::{RawCalls, body};
@@ -23,19 +24,19 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// One house. Dropped, it stops its tasks and its daemon.
+/// One home with its daemon. Dropping it stops its tasks and its daemon.
 pub struct TestHome {
     dir: TempDir,
     csn: PathBuf,
     daemon: Mutex<Option<Child>>,
     env: Vec<(String, String)>,
     home: PathBuf,
-    /// Whose house it is; none is whoever runs the test.
+    /// The user that the daemon runs as; none means the user that runs the test.
     user: Option<u32>,
 }
 
 impl TestHome {
-    /// A house that has not been started.
+    /// A home whose daemon has not been started.
     #[must_use]
     pub fn new(csn: &str) -> Self {
         let dir = TempDir::with_prefix("csn").expect("a temp dir");
@@ -43,33 +44,33 @@ impl TestHome {
         Self { dir, csn: csn.into(), daemon: Mutex::default(), env: Vec::new(), home, user: None }
     }
 
-    /// A house that serves.
+    /// A home with a running daemon.
     #[must_use]
     pub fn started(csn: &str) -> Self {
-        let house = Self::new(csn);
-        house.start();
-        house
+        let home = Self::new(csn);
+        home.start();
+        home
     }
 
-    /// A house of another user, with programs that this one may start. Only root can make one; what is asked of it goes
-    /// through `csn`.
+    /// A home of another user, with programs that this user may start. Only root can create one; tests use it through
+    /// `csn`.
     #[must_use]
-    pub fn of_user(csn: &str, user: u32) -> Self {
-        let mut house = Self::new(csn);
-        let bin = house.dir.path().join("bin");
+    pub fn for_user(csn: &str, user: u32) -> Self {
+        let mut home = Self::new(csn);
+        let bin = home.dir.path().join("bin");
         std::fs::create_dir(&bin).expect("a bin dir");
         for name in ["csn", "csn-shim"] {
             std::fs::copy(Path::new(csn).with_file_name(name), bin.join(name)).expect("a copy");
         }
-        house.csn = bin.join("csn");
-        house.user = Some(user);
-        house.own();
-        house
+        home.csn = bin.join("csn");
+        home.user = Some(user);
+        home.give_to_user();
+        home
     }
 
-    /// Gives everything in the house's directory to its user.
+    /// Gives everything in the base directory to the home's user.
     #[expect(clippy::disallowed_methods, reason = "tests drive real programs")]
-    pub fn own(&self) {
+    pub fn give_to_user(&self) {
         if let Some(user) = self.user {
             let owner = format!("{user}:{user}");
             let done = Command::new("chown").args(["-Rh", &owner]).arg(self.dir.path()).status();
@@ -77,27 +78,27 @@ impl TestHome {
         }
     }
 
-    /// The directory that everything of this house lies in; it is the home of its user.
+    /// The base directory, which contains everything of this home; it is the HOME of its user.
     #[must_use]
     pub fn base(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The home lies here instead.
+    /// Uses another directory as the home.
     #[must_use]
     pub fn with_home(mut self, home: PathBuf) -> Self {
         self.home = home;
         self
     }
 
-    /// A variable for the daemon.
+    /// Sets a variable for the daemon.
     #[must_use]
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// `config.toml` of this house.
+    /// Writes `config.toml`.
     pub fn configure(&self, toml: &str) {
         let dir = self.dir.path().join("config/countersign");
         std::fs::create_dir_all(&dir).expect("a config dir");
@@ -140,7 +141,7 @@ impl TestHome {
         command
     }
 
-    /// Starts the daemon and waits until it serves; the error is what it said instead.
+    /// Starts the daemon and waits until it serves; the error is what it printed instead.
     pub fn try_start(&self) -> Result<u32, String> {
         self.try_start_with(&[])
     }
@@ -163,10 +164,10 @@ impl TestHome {
     }
 
     pub fn start(&self) -> u32 {
-        self.try_start().expect("the house starts")
+        self.try_start().expect("the daemon starts")
     }
 
-    /// `kill -9` of the daemon, and nothing else.
+    /// `kill -9` of the daemon, and of nothing else.
     pub fn kill_daemon(&self) {
         if let Some(mut child) = self.daemon.lock().expect("unpoisoned").take() {
             let _ = child.kill();
@@ -174,7 +175,7 @@ impl TestHome {
         }
     }
 
-    /// Waits for a daemon that ends by itself.
+    /// Waits until the daemon has ended.
     pub fn daemon_ends(&self) {
         if let Some(mut child) = self.daemon.lock().expect("unpoisoned").take() {
             let _ = child.wait();
@@ -191,7 +192,7 @@ impl TestHome {
         Client::new(self.home.join("run/csn.sock"))
     }
 
-    /// `csn …` to its end.
+    /// Runs `csn …` to its end.
     pub fn csn(&self, args: &[&str]) -> Output {
         self.csn_with(args, &[])
     }
@@ -200,7 +201,7 @@ impl TestHome {
         self.command().args(args).envs(env.iter().copied()).stdin(Stdio::null()).output().expect("csn runs")
     }
 
-    /// Another program beside the house, with nothing of a task about it.
+    /// Runs another program to its end, in no relation to any task.
     #[expect(clippy::disallowed_methods, reason = "tests drive real programs")]
     pub fn outside(&self, argv: &[&str]) -> Output {
         let mut command = Command::new(argv[0]);
@@ -209,14 +210,14 @@ impl TestHome {
         command.output().expect("it runs")
     }
 
-    /// `csn …`, left running.
+    /// Starts `csn …` and leaves it running.
     pub fn csn_spawn(&self, args: &[&str]) -> Child {
         let mut command = self.command();
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("csn runs")
     }
 
-    /// A command on a terminal of its own, outside of any task.
+    /// Runs a command in its own terminal, outside of any task.
     #[expect(clippy::disallowed_methods, reason = "tests drive the real program")]
     pub fn terminal(&self, text: &str) -> TestTerminal {
         let mut command = Command::new("script");
@@ -225,7 +226,7 @@ impl TestHome {
         TestTerminal { child: command.spawn().expect("script runs"), seen: Vec::new() }
     }
 
-    /// A request under `full_auto`, changed by `with`.
+    /// A request with the profile `full_auto`, changed by `with`.
     #[must_use]
     pub fn request(&self, text: &str, with: Value) -> Request {
         let mut request = json!({
@@ -235,27 +236,28 @@ impl TestHome {
         serde_json::from_value(request).expect("a request")
     }
 
-    /// Asks for shell text that runs at once.
+    /// Requests shell text that runs immediately.
     pub fn ask(&self, text: &str) -> TaskId {
         self.ask_with(text, json!({})).task_id
     }
 
     pub fn ask_with(&self, text: &str, with: Value) -> TaskState {
-        self.client().ask(&self.request(text, with)).expect("the house takes it")
+        self.client().ask(&self.request(text, with)).expect("the daemon accepts the request")
     }
 
-    /// Asks for shell text that a person lets run open: what `full_auto` lets run stays in its workspace.
+    /// Requests shell text that a person approves to run without a sandbox: the profile `full_auto` keeps it in its
+    /// workspace.
     pub fn ask_open(&self, text: &str, with: Value) -> TaskId {
         let mut open = json!({"profile": "safe", "confinement": "shield"});
         merge(&mut open, with);
         let state = self.ask_with(text, open);
         if let Some(approval) = state.approval_id() {
-            self.client().answer(approval, Choice::Once, None).expect("the answer is taken");
+            self.client().answer(approval, Choice::Once, None).expect("the answer is accepted");
         }
         state.task_id
     }
 
-    /// Asks for something that the house refuses.
+    /// Requests something that the daemon refuses.
     pub fn refused(&self, text: &str, with: Value) -> (Refusal, Option<TaskId>) {
         match self.client().ask(&self.request(text, with)) {
             Err(ClientError::Refused(TaskRefusal { refusal, task })) => (refusal, task),
@@ -263,10 +265,10 @@ impl TestHome {
         }
     }
 
-    /// The task once it has settled.
+    /// Waits until the task has settled.
     pub fn settled(&self, task: TaskId) -> TaskState {
         loop {
-            let state = self.client().wait(task, 60_000).expect("the house answers");
+            let state = self.client().wait(task, 60_000).expect("the daemon answers");
             if state.settled() {
                 return state;
             }
@@ -277,10 +279,10 @@ impl TestHome {
         self.settled(task).settlement.expect("settled tasks have one").outcome
     }
 
-    /// A task once it has its receipt: nothing more comes of it.
+    /// Waits until the task has its receipt: its records do not change any more.
     pub fn sealed(&self, task: TaskId) -> TaskState {
         self.client().receipt(&task.to_string(), 30_000).expect("the task gets its receipt");
-        self.client().task(&task.to_string()).expect("the task is there")
+        self.client().task(&task.to_string()).expect("the task exists")
     }
 
     /// Every record of a settled task.
@@ -307,7 +309,7 @@ impl TestHome {
                 return;
             }
         }
-        panic!("{task} ended without saying {text}");
+        panic!("{task} ended without writing {text}");
     }
 
     /// All stored bytes of a stream, through the API.
@@ -323,7 +325,7 @@ impl TestHome {
     }
 
     /// The bytes of a stream's file.
-    pub fn output_kept(&self, task: TaskId, stream: StreamName) -> Vec<u8> {
+    pub fn stored_output(&self, task: TaskId, stream: StreamName) -> Vec<u8> {
         std::fs::read(self.task_dir(task).join(stream.file())).expect("its file")
     }
 
@@ -332,7 +334,7 @@ impl TestHome {
     }
 }
 
-/// A program on a terminal.
+/// A program in a terminal.
 pub struct TestTerminal {
     child: Child,
     seen: Vec<u8>,
@@ -350,7 +352,7 @@ impl TestTerminal {
         }
     }
 
-    /// Everything that it has shown so far.
+    /// Everything that the terminal has shown so far.
     #[must_use]
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.seen).into_owned()
@@ -401,46 +403,46 @@ impl Drop for TestHome {
     }
 }
 
-/// The state letter of a process, if it is there. Tests read `/proc` for themselves: a fault in the program's own reading
-/// must not hide from them.
+/// The state letter of a process, if it exists. Tests read `/proc` themselves, so that a fault in the program's own
+/// code cannot hide.
 #[must_use]
 pub fn process_state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].trim_start().chars().next()
 }
 
-/// What a process has in memory, in KiB.
+/// The memory of a process, in KiB.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryUse {
-    /// Its own: what grows with what it handles.
+    /// Its own memory, which grows with the data that it handles.
     pub anonymous: u64,
-    /// Pages of files that it has mapped, its program above all: 30 MB of a debug build, and none of its making.
+    /// Mapped file pages, mostly its program: 30 MB in a debug build.
     pub file: u64,
-    /// The most that it ever had of both together.
+    /// The largest sum of both so far.
     pub peak: u64,
 }
 
 impl MemoryUse {
     #[must_use]
     pub fn of_process(pid: u32) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process exists");
         let kib = |name: &str| {
-            let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("the kernel says it");
+            let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("the kernel reports it");
             line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
         };
         Self { anonymous: kib("RssAnon:"), file: kib("RssFile:"), peak: kib("VmHWM:") }
     }
 
-    /// No less than the most that the process ever had of its own. The kernel keeps the peak of all its memory alone; the file
-    /// pages that were there at the beginning are in it, and those that came later are counted as its own.
+    /// An upper bound of the process's own memory at its peak. The kernel only keeps the peak of all memory; file pages
+    /// that existed at the beginning are subtracted, and later ones count as its own.
     #[must_use]
-    pub fn peak_of_its_own(pid: u32, at_first: MemoryUse) -> u64 {
+    pub fn own_peak(pid: u32, at_first: MemoryUse) -> u64 {
         let now = Self::of_process(pid);
         now.peak.saturating_sub(at_first.file.min(now.file)).max(now.anonymous)
     }
 }
 
-/// Living processes whose command line holds `mark`.
+/// Living processes whose command line contains `mark`.
 #[must_use]
 pub fn processes_with(mark: &str) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();

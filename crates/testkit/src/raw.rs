@@ -1,14 +1,14 @@
-//! Calls as a stranger may make them: any path, any headers, any JSON. Tests of what the daemon refuses need these.
+//! Calls with any path, any headers and any JSON, for tests of what the daemon refuses.
 
 use countersign_client::{Call, Client, HttpRequest, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub trait RawCalls {
-    /// Any call; the bytes of its answer.
+    /// Sends any call; returns the bytes of its answer.
     fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Result<Vec<u8>>;
 
-    /// Posts any JSON; the answer as JSON.
+    /// Posts any JSON; returns the answer as JSON.
     fn post(&self, path: &str, body: &Value) -> Result<Value> {
         let bytes = self.call("POST", path, &[], Some(body))?;
         Ok(serde_json::from_slice(&bytes).expect("answers are JSON"))
@@ -28,7 +28,7 @@ impl RawCalls for Client {
     }
 }
 
-/// A body or a query of the API, written as JSON.
+/// A body or a query of the API, from JSON.
 pub fn body<T: DeserializeOwned>(json: Value) -> T {
     serde_json::from_value(json).expect("a body of the API")
 }

@@ -86,7 +86,7 @@ fn first_difference(expected: &str, actual: &str) -> String {
             (expected, actual) if expected == actual => {}
             (expected, actual) => {
                 let show = |line: Option<&str>| line.map_or("(no such line)".to_owned(), |line| format!("{line:?}"));
-                return format!(" in line {number}:\n  file: {}\n  text: {}", show(expected), show(actual));
+                return format!(" at line {number}:\n  file: {}\n  text: {}", show(expected), show(actual));
             }
         }
     }

@@ -111,7 +111,7 @@ fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
     let pid = daemon.client().task(&task.to_string()).unwrap().pid().unwrap();
     let still = || countersign_testkit::processes_with("head -c 10737418240").iter().any(|p| *p != pid);
     wait_for(|| !still());
-    let peak = MemoryUse::peak_of_its_own(shim, at_first);
+    let peak = MemoryUse::own_peak(shim, at_first);
     std::fs::write(daemon.work().join("go"), "").unwrap();
     let state = daemon.settled(task);
     let (total, kept) = (10_737_418_240 + 8, 1 << 30);
@@ -128,7 +128,7 @@ fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
     let file = daemon.task_dir(task).join("stdout.log");
     assert_eq!(std::fs::metadata(file).unwrap().len(), kept + TAIL_BYTES);
     assert!(peak < 32 * 1024, "the shim's peak was {peak} KiB of its own");
-    let daemon_peak = MemoryUse::peak_of_its_own(daemon.daemon_pid(), memory_before);
+    let daemon_peak = MemoryUse::own_peak(daemon.daemon_pid(), memory_before);
     assert!(daemon_peak < 32 * 1024, "the daemon's peak was {daemon_peak} KiB of its own");
 }
 

@@ -38,7 +38,7 @@ fn a_burst_of_processes_is_stopped() {
         eprintln!("skipped: only root can be another user");
         return;
     }
-    let daemon = TestHome::of_user(CSN, USER);
+    let daemon = TestHome::for_user(CSN, USER);
     daemon.start();
     let burst = "for i in $(seq 1 3000); do sleep 60 & done; wait";
     let ran = daemon.csn(&["run", burst]);

@@ -281,7 +281,7 @@ fn a_task_is_attached_to_over_tcp() {
                     settled = Some(outcome);
                 }
             }
-            Some(AttachedEvent::Word(_)) => {}
+            Some(AttachedEvent::Attach(_)) => {}
             None => drop(poll(&mut [PollFd::new(&attachment, PollFlags::IN)], None).unwrap()),
         }
     }

@@ -83,7 +83,7 @@ fn directory_state(directory: &Path) -> Vec<String> {
 impl TargetRange {
     fn new(user: Option<u32>) -> Self {
         let daemon = match user {
-            Some(user) => TestHome::of_user(CSN, user),
+            Some(user) => TestHome::for_user(CSN, user),
             None => TestHome::new(CSN),
         };
         let base = daemon.base().to_owned();
@@ -129,7 +129,7 @@ impl TargetRange {
                 setuid = Some(program);
             }
         }
-        daemon.own();
+        daemon.give_to_user();
         Self { daemon, victim, targets, bin, setuid }
     }
 
@@ -141,7 +141,7 @@ impl TargetRange {
 
     fn mode(&self, mode: &str) {
         fs::write(self.bin.join("escape.targets"), format!("{}mode={mode}\n", self.targets)).unwrap();
-        self.daemon.own();
+        self.daemon.give_to_user();
     }
 
     /// Replaces a program by the escaping program.
@@ -172,7 +172,7 @@ fn examples() -> Vec<String> {
 fn nothing_gets_out(user: Option<u32>, config: &str) {
     let mut range = TargetRange::new(user);
     range.daemon.configure(config);
-    range.daemon.own();
+    range.daemon.give_to_user();
     range.start("everything");
     for program in ["seq", "xargs"] {
         range.name(program);

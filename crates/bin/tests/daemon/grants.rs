@@ -545,7 +545,10 @@ fn one_saved_grant_releases_every_request_that_it_covers() {
     // A grant that is added in advance releases them, too.
     s.client.grant(&body(json!({"verb": "mkdir", "directory": s.repo}))).unwrap();
     assert!(ran(&s.daemon.settled(other.task_id)));
-    assert_eq!(s.client.approval(&other.id.to_string()).unwrap().resolution().unwrap(), "Approved by what was granted");
+    assert_eq!(
+        s.client.approval(&other.id.to_string()).unwrap().resolution().unwrap(),
+        "Approved: a saved grant covers it"
+    );
 }
 
 #[test]
@@ -568,7 +571,7 @@ fn at_most_eight_cards_of_one_session_are_shown() {
     let tasks: Vec<TaskState> = (0..11).map(|n| s.ask(&format!("touch f{n}"))).collect();
     let other = s.client.open_session(&body(json!({"directory": s.repo}))).unwrap();
     s.try_ask("touch mine", json!({"session_id": other.id})).unwrap();
-    let (shown, without) = s.client.approvals_and_more(false).unwrap();
+    let (shown, without) = s.client.approvals_with_hidden_count(false).unwrap();
     assert_eq!((shown.len(), without), (9, 3), "eight of the one, one of the other");
     assert!(tasks[..8].iter().all(|t| shown.iter().any(|a| a.task_id == t.task_id)), "the oldest have cards");
     s.client.answer(shown[0].id, Choice::Deny, None).unwrap();

@@ -35,7 +35,10 @@ fn daemon_decisions(daemon: &TestHome) -> Vec<Decision> {
 /// The steps of the last shutdown.
 fn steps(daemon: &TestHome) -> Vec<ShutdownStep> {
     let all = daemon_decisions(daemon);
-    let began = all.iter().rposition(|d| matches!(d, Decision::House { state: DaemonState::Draining, .. })).unwrap();
+    let began = all
+        .iter()
+        .rposition(|d| matches!(d, Decision::DaemonStateChanged { state: DaemonState::Draining, .. }))
+        .unwrap();
     all[began..].iter().filter_map(|d| if let Decision::Shutdown(s) = d { Some(s.clone()) } else { None }).collect()
 }
 
@@ -49,7 +52,7 @@ fn assert_stopped_in_order(daemon: &TestHome) {
     assert!(steps.iter().all(|s| s.done && s.took_ms <= s.deadline_ms), "{steps:?}");
     let states: Vec<DaemonState> = daemon_decisions(daemon)
         .iter()
-        .filter_map(|d| if let Decision::House { state, .. } = d { Some(*state) } else { None })
+        .filter_map(|d| if let Decision::DaemonStateChanged { state, .. } = d { Some(*state) } else { None })
         .collect();
     assert_eq!(states[states.len() - 3..], [DaemonState::Draining, DaemonState::Cleanup, DaemonState::Halted]);
 }

@@ -189,7 +189,10 @@ fn hooks_of_a_granted_commit_stay_in_its_sandbox() {
     assert!(!said.contains("got through"), "{said}");
     let shown = target.daemon.csn(&["show", &state.task_id.to_string()]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("workspace: it writes the roots") && shown.contains("no network"), "{shown}");
+    assert!(
+        shown.contains("sandboxed (workspace): writes the workspace roots") && shown.contains("no network"),
+        "{shown}"
+    );
 }
 
 /// The same payloads succeed where a person allowed them without a sandbox: the proof above can fail.

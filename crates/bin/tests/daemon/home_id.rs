@@ -75,7 +75,10 @@ fn a_ledger_head_of_another_home_is_rejected() {
     let pems = pems.map(|path| path.to_str().unwrap().to_owned());
     let found = findings(&daemon, &["--since", &head, "--key", &pems[0], "--key", &pems[1]]);
     let (named, ours) = (home_of(&other), home_of(&daemon));
-    assert!(found.contains(&format!("the head: is of home {named}; this one is {ours}")), "{found:?}");
+    assert!(
+        found.contains(&format!("the saved ledger head: belongs to home {named}; this home is {ours}")),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn a_task_of_another_home_is_refused_with_the_reason() {
     let (home, task) = (home_of(&daemon), daemon.ask("echo one"));
     daemon.sealed(task);
     let address = format!("{OTHER}/{task}");
-    let why = format!("{OTHER} is another home; this one is {home}");
+    let why = format!("the task belongs to home {OTHER}; this home is {home}");
     match daemon.client().task(&address) {
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => {
             assert_eq!(refusal.code, RefusalCode::NotFound);
@@ -126,20 +129,17 @@ fn an_exchanged_home_is_found() {
     let found = it.changed(&format!("UPDATE decisions SET line = replace(line, '{ours}', '{OTHER}') WHERE n = 1"));
     assert!(found.contains(&"decision 1: was changed: the ledger's chain breaks here".to_owned()), "{found:?}");
     for (number, task) in [(1, one), (2, two)] {
-        let of = format!("receipt {number} ({task}): is a receipt of home {ours}; this one is {OTHER}");
+        let of = format!("receipt {number} ({task}): belongs to home {ours}; this home is {OTHER}");
         assert!(found.contains(&of), "{found:?}");
     }
     // Also if the attacker has the key.
     it.sign(2, &it.key(), |s| s["predicate"]["home_id"] = OTHER.into());
     let found = findings(&it.daemon, &["--receipts-only"]);
-    assert!(
-        found.contains(&format!("receipt 2 ({two}): is a receipt of home {OTHER}; this one is {ours}")),
-        "{found:?}"
-    );
+    assert!(found.contains(&format!("receipt 2 ({two}): belongs to home {OTHER}; this home is {ours}")), "{found:?}");
     it.restore();
     it.sign(2, &it.key(), |s| drop(s["predicate"].as_object_mut().unwrap().remove("home_id")));
     let found = findings(&it.daemon, &["2", "--receipts-only"]);
-    let none = format!("receipt 2 ({two}): names no home, and decision 1 before it had named {ours}");
+    let none = format!("receipt 2 ({two}): names no home, although decision 1 had already named {ours}");
     assert!(found.contains(&none), "{found:?}");
     it.restore();
     holds(&it.daemon);

@@ -129,7 +129,7 @@ impl Scene {
         assert!(!daemon.work().join("never").exists());
         let found = findings(daemon, &[]);
         let named =
-            |f: &String| f.starts_with("ledger.db: ") && f.contains(word) || f.contains("older than the directory");
+            |f: &String| f.starts_with("ledger.db: ") && f.contains(word) || f.contains("older than this directory");
         assert!(found.iter().any(named), "{found:?}");
         let (ok, says) = self.ledger_check();
         assert!(!ok && says.contains(word), "{says}");
@@ -316,14 +316,14 @@ fn a_ledger_damaged_under_a_running_daemon_is_not_written_any_more() {
 fn a_missing_ledger_is_noticed_and_its_tasks_are_read_from_their_directories() {
     let scene = Scene::with(3);
     remove(&scene.ledger());
-    scene.reads_only("is gone");
+    scene.reads_only("is missing");
     assert!(!scene.ledger().exists(), "no empty ledger takes its place");
     // Without its mark, the task directories show it.
     remove(&scene.daemon.home().join("ledger.mark"));
-    scene.reads_only("is gone");
+    scene.reads_only("is missing");
     // An empty file is no ledger either.
     std::fs::write(scene.ledger(), b"").unwrap();
-    scene.reads_only("is gone");
+    scene.reads_only("is missing");
     remove(&scene.ledger());
     let told = scene.fix();
     assert!(told.contains("3 tasks: only the output and the exit are known"), "{told}");
@@ -345,7 +345,7 @@ fn an_older_copy_of_the_ledger_is_noticed_and_its_grants_do_not_hold() {
     stop(&scene.daemon);
     let newer = std::fs::read(scene.ledger()).unwrap();
     std::fs::write(scene.ledger(), &scene.files[&scene.ledger()]).unwrap();
-    scene.reads_only("it had come to decision");
+    scene.reads_only("this home had reached decision");
     // With the newer file back, everything is as before.
     std::fs::write(scene.ledger(), &newer).unwrap();
     let (ok, says) = scene.ledger_check();
@@ -373,7 +373,7 @@ fn a_missing_or_damaged_write_ahead_log_is_noticed() {
     remove(&scene.daemon.home().join("ledger.db-shm"));
     let found = findings(&scene.daemon, &["--receipts-only"]);
     assert!(
-        found.iter().any(|f| f.contains("decision") || f.contains("is gone") || f.contains("damaged")),
+        found.iter().any(|f| f.contains("decision") || f.contains("is missing") || f.contains("damaged")),
         "{found:?}"
     );
     scene.daemon.start();
@@ -386,7 +386,7 @@ fn a_missing_or_damaged_write_ahead_log_is_noticed() {
     bytes[middle..middle + 64].fill(0xa5);
     std::fs::write(&log, bytes).unwrap();
     remove(&scene.daemon.home().join("ledger.db-shm"));
-    scene.reads_only("it had come to decision");
+    scene.reads_only("this home had reached decision");
     scene.fix();
     assert_eq!(scene.grants(), 0);
     scene.works();
@@ -420,7 +420,7 @@ fn an_interrupted_repair_is_finished_by_the_next() {
     let line = std::fs::read_to_string(home.join("ledger.repairs")).unwrap();
     std::fs::write(home.join("ledger.repaired.db.json"), line).unwrap();
     remove(&home.join("ledger.repairs"));
-    scene.reads_only("is gone");
+    scene.reads_only("is missing");
     let told = scene.fix();
     assert!(told.contains(&name), "{told}");
     assert_eq!(std::fs::read(&kept).unwrap(), damaged);

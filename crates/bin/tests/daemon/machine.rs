@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Statement, TaskState};
-use countersign_testkit::machine::{ANN, BOB, ROOT, SystemService, TestUser};
+use countersign_testkit::system_service::{ANN, BOB, ROOT, SystemService, TestUser};
 use std::os::unix::fs::MetadataExt as _;
 
 fn out(output: &std::process::Output) -> String {
@@ -277,7 +277,7 @@ fn the_system_service_runs_nothing_as_its_own_user() {
     assert!(listened.status.code().is_some());
     let body = r#"{"tool":"shell","args":{"command":"id","cwd":"/tmp"}}"#;
     let bearer = format!("Authorization: Bearer {}", token.trim());
-    let asked = machine.as_user_run(
+    let asked = machine.run_as(
         ROOT,
         &[
             "curl",

@@ -22,7 +22,7 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn new(agent: &'a mut TestAgent, name: &'a str, version: &'a str, asks: bool) -> Self {
-        agent.talk(name);
+        agent.start_mcp(name);
         let capabilities = if asks { json!({"elicitation": {}}) } else { json!({}) };
         let mut client = Self { agent, name, next: 0, version, capabilities };
         if version < NEWEST {
@@ -472,7 +472,7 @@ fn the_bridge_reconnects_to_a_restarted_daemon() {
 fn without_a_daemon_the_agent_learns_what_to_do() {
     let daemon = TestHome::new(CSN);
     let mut agent = daemon.agent();
-    agent.talk("early");
+    agent.start_mcp("early");
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
     agent.say("early", &hello);
     let said = agent.next_event("early").unwrap();

@@ -276,7 +276,7 @@ fn f182_every_change_of_a_file_is_found_and_named() {
     bytes[digit] = if bytes[digit] == b'1' { b'2' } else { b'1' };
     std::fs::write(&journal, bytes).unwrap();
     let [found] = findings(&daemon, &[]).try_into().unwrap();
-    assert!(found.starts_with(&format!("journal of {}: is another file", tasks[1])), "{found}");
+    assert!(found.starts_with(&format!("journal of {}: is a different file", tasks[1])), "{found}");
     std::fs::write(&journal, &kept).unwrap();
     // One byte of an output file; bytes after its end; the file missing.
     let log = file(2, "stdout.log");
@@ -287,7 +287,7 @@ fn f182_every_change_of_a_file_is_found_and_named() {
     let kept = copy(&log);
     std::fs::write(&log, [kept.as_slice(), b"more"].concat()).unwrap();
     let [found] = findings(&daemon, &[]).try_into().unwrap();
-    assert!(found.starts_with(&format!("stdout.log of {}: is another file", tasks[2])), "{found}");
+    assert!(found.starts_with(&format!("stdout.log of {}: is a different file", tasks[2])), "{found}");
     std::fs::remove_file(&log).unwrap();
     assert_eq!(findings(&daemon, &[]), [format!("stdout.log of {}: is missing", tasks[2])]);
     std::fs::write(&log, kept).unwrap();
@@ -301,11 +301,12 @@ fn f182_every_change_of_a_file_is_found_and_named() {
     exchange();
     let found = findings(&daemon, &[]);
     assert!(
-        found.contains(&format!("journal of {}: is journal of {}: it was exchanged", tasks[0], tasks[3])),
+        found.contains(&format!("journal of {}: holds journal of {}: the files were swapped", tasks[0], tasks[3])),
         "{found:?}"
     );
     assert!(
-        found.contains(&format!("stdout.log of {}: is stdout.log of {}: it was exchanged", tasks[3], tasks[0])),
+        found
+            .contains(&format!("stdout.log of {}: holds stdout.log of {}: the files were swapped", tasks[3], tasks[0])),
         "{found:?}"
     );
     exchange();
@@ -341,26 +342,26 @@ fn f182_changed_receipts_and_decisions_are_named() {
     assert!(found.contains(&format!("receipt 2 ({second}): was changed: its signature does not verify")), "{found:?}");
     let found = changed("DELETE FROM receipts WHERE number = 2");
     assert!(found.contains(&"receipt 2: is missing".to_owned()), "{found:?}");
-    assert!(found.iter().any(|f| f.starts_with(&format!("receipt 2 ({second}): is missing: decision "))), "{found:?}");
+    assert!(
+        found.iter().any(|f| f.starts_with(&format!("receipt 2 ({second}): is missing, although decision "))),
+        "{found:?}"
+    );
     let swap = "UPDATE receipts SET number = 90 WHERE number = 2; UPDATE receipts SET number = 2 WHERE number = 3;
                 UPDATE receipts SET number = 3 WHERE number = 90;";
     let found = changed(swap);
     assert!(
-        found.contains(&format!("receipt 2 ({}): is receipt 3: it does not stand in its place", tasks[2])),
+        found.contains(&format!("receipt 2 ({}): is receipt 3, stored under the wrong number", tasks[2])),
         "{found:?}"
     );
-    assert!(
-        found.contains(&format!("receipt 3 ({second}): is receipt 2: it does not stand in its place")),
-        "{found:?}"
-    );
+    assert!(found.contains(&format!("receipt 3 ({second}): is receipt 2, stored under the wrong number")), "{found:?}");
     // A decision: what was asked, whose it is, and one that is missing.
     let n = "(SELECT min(n) FROM decisions WHERE task IS NOT NULL)";
     let found = changed(&format!("UPDATE decisions SET line = replace(line, 'echo', 'ecHo') WHERE n = {n}"));
     assert!(found[0].contains(&format!("({}): was changed: the ledger's chain breaks here", tasks[0])), "{found:?}");
-    assert!(found.contains(&format!(
-        "receipt 1 ({}): the decisions of {} are not those that it speaks for",
-        tasks[0], tasks[0]
-    )));
+    assert!(
+        found
+            .contains(&format!("receipt 1 ({}): covers other decisions of {} than the ledger has", tasks[0], tasks[0]))
+    );
     let found = changed("DELETE FROM decisions WHERE n = (SELECT max(n) FROM decisions WHERE task IS NOT NULL)");
     assert!(found.iter().any(|f| f.starts_with("decision ") && f.ends_with("is missing from the ledger")), "{found:?}");
     // The receipts expose a forger who computes the chain again.
@@ -374,9 +375,9 @@ fn f182_changed_receipts_and_decisions_are_named() {
             .unwrap()
             .map(Result::unwrap)
             .collect();
-        let mut chain = countersign_model::HashChain::of_ledger();
+        let mut chain = countersign_model::HashChain::for_ledger();
         for (n, task, line) in rows {
-            chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
+            chain.push_line(&format!("{} {line}", task.as_deref().unwrap_or("-")));
             conn.execute("UPDATE decisions SET head = ?1 WHERE n = ?2", (chain.head().as_bytes(), n)).unwrap();
         }
         drop(conn);
@@ -385,7 +386,7 @@ fn f182_changed_receipts_and_decisions_are_named() {
         found
     };
     assert!(
-        found.iter().any(|f| f.starts_with(&format!("receipt 1 ({}): speaks for another ledger", tasks[0]))),
+        found.iter().any(|f| f.starts_with(&format!("receipt 1 ({}): covers another ledger", tasks[0]))),
         "{found:?}"
     );
     holds(&daemon);
@@ -409,11 +410,14 @@ fn an_older_ledger_is_exposed_by_a_ledger_head_and_by_task_directories() {
     let found = findings(&daemon, &["--since", head.to_str().unwrap(), "--receipts-only"]);
     assert!(found.iter().any(|f| f.starts_with("the ledger: was rolled back: it ends at decision ")), "{found:?}");
     assert!(found.contains(
-        &"receipt 2: is missing: the head was taken when it was there; the ledger was rolled back".to_owned()
+        &"receipt 2: is missing, although the saved ledger head names it: the ledger was rolled back".to_owned()
     ));
     let [rolled_back, unknown] = findings(&daemon, &[]).try_into().unwrap();
-    assert!(rolled_back.starts_with("ledger.db: ") && rolled_back.contains("it had come to decision"), "{rolled_back}");
-    let due = "the ledger does not know this task: the ledger is older than the directory";
+    assert!(
+        rolled_back.starts_with("ledger.db: ") && rolled_back.contains("this home had reached decision"),
+        "{rolled_back}"
+    );
+    let due = "the ledger has no such task: the ledger is older than this directory";
     assert_eq!(unknown, format!("tasks/{}/{new}: {due}", new.shard()));
     std::fs::write(daemon.home().join("ledger.db"), now).unwrap();
     // A forged or changed ledger head proves nothing.
@@ -423,10 +427,10 @@ fn an_older_ledger_is_exposed_by_a_ledger_head_and_by_task_directories() {
     let path = daemon.work().join("forged.json");
     std::fs::write(&path, forged.to_string()).unwrap();
     let found = findings(&daemon, &["--since", path.to_str().unwrap()]);
-    assert!(found[0].starts_with("the head: its signature"), "{found:?}");
+    assert!(found[0].starts_with("the saved ledger head: its signature"), "{found:?}");
     // Without a ledger head the report says that it has none.
     let out = daemon.csn(&["verify"]);
-    assert!(String::from_utf8_lossy(&out.stdout).contains("no outside anchor"));
+    assert!(String::from_utf8_lossy(&out.stdout).contains("no saved ledger head was given"));
 }
 
 #[test]
@@ -512,7 +516,7 @@ fn a_chain_of_receipts_can_be_exported_and_verified_alone() {
     std::fs::write(&file, [lines[0], lines[1], lines[2], lines[4]].join("\n")).unwrap();
     assert_eq!(findings(&nowhere, &[path]), ["receipt 3: is missing"]);
     std::fs::write(&file, [lines[0], lines[1], lines[3], lines[2], lines[4]].join("\n")).unwrap();
-    assert!(findings(&nowhere, &[path])[1].contains("stands where receipt 4 should be"));
+    assert!(findings(&nowhere, &[path])[1].contains("is in the place of receipt 4"));
     assert_eq!(findings(&daemon, &["--from", "2", "--to", "3"]), [""; 0]);
     assert_eq!(findings(&daemon, &["3"]), [""; 0]);
     let out = daemon.csn(&["verify", "nothing-like-it"]);
@@ -606,7 +610,7 @@ fn f185_without_its_key_a_daemon_runs_and_reports_that_nothing_is_signed() {
         assert!(!doctor.status.success());
         assert!(String::from_utf8_lossy(&doctor.stdout).contains("not being sealed"), "{doctor:?}");
         let found = findings(&daemon, &[]);
-        assert!(found.iter().any(|f| f.contains("has settled and has no receipt")), "{found:?}");
+        assert!(found.iter().any(|f| f.contains("has settled, but has no receipt")), "{found:?}");
         let ready = daemon.client().call("GET", "/readyz", &[], None).unwrap_err();
         assert!(format!("{ready:?}").contains("keys: no receipts can be made"), "{ready:?}");
         assert_eq!(daemon.csn(&["receipts", "head"]).status.code(), Some(125));
@@ -656,7 +660,7 @@ fn the_old_key_announces_the_new_one() {
     assert!(daemon.csn(&["keys", "rotate", "--lost"]).status.success());
     daemon.sealed(daemon.ask("echo four"));
     let found = findings(&daemon, &[]);
-    assert!(found.iter().any(|f| f.contains("no key before it speaks for it")), "{found:?}");
+    assert!(found.iter().any(|f| f.contains("no earlier key signed")), "{found:?}");
     let third = daemon.work().join("third.pem");
     std::fs::write(&third, daemon.csn(&["keys", "export"]).stdout).unwrap();
     let keys = ["--key", first.to_str().unwrap(), "--key", third.to_str().unwrap()];
@@ -816,9 +820,9 @@ fn an_older_home_gets_its_receipts() {
          DROP INDEX tasks_unsealed; ALTER TABLE tasks DROP COLUMN sealed;",
     )
     .unwrap();
-    let mut chain = countersign_model::HashChain::of_ledger();
+    let mut chain = countersign_model::HashChain::for_ledger();
     for (n, (task, seq, line)) in (1i64..).zip(rows) {
-        chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
+        chain.push_line(&format!("{} {line}", task.as_deref().unwrap_or("-")));
         let head = chain.head();
         conn.execute("INSERT INTO decisions VALUES (?1, ?2, ?3, ?4, ?5)", (n, task, seq, line, head.as_bytes()))
             .unwrap();

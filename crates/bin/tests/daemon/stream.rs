@@ -112,7 +112,7 @@ fn f154_fifty_megabytes_are_whole_and_readable_by_range() {
     assert_eq!((lines["complete"].as_bool(), lines["truncated"].as_bool()), (Some(true), Some(true)));
     let shown = daemon.frame(task, |f| matches!(f, Frame::Output { len, .. } if *len > 100_000));
     assert!(matches!(shown, Frame::Output { len, .. } if len <= 256 * 1024 + 4096), "{shown:?}");
-    let peak = MemoryUse::peak_of_its_own(daemon.daemon_pid(), memory_before);
+    let peak = MemoryUse::own_peak(daemon.daemon_pid(), memory_before);
     assert!(peak < 32 * 1024, "memory stays flat: {peak} KiB");
 }
 
@@ -256,7 +256,7 @@ fn a_gigabyte_is_whole_and_memory_stays_flat() {
     let shim_pid = daemon.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let shim = MemoryUse::of_process(shim_pid);
     daemon.frame(task, |f| matches!(f, Frame::Output { offset, len, .. } if offset + len == 1 << 30));
-    let shim = MemoryUse::peak_of_its_own(shim_pid, shim);
+    let shim = MemoryUse::own_peak(shim_pid, shim);
     std::fs::write(daemon.work().join("go"), "").unwrap();
     let state = daemon.settled(task);
     let stdout = state.io.streams[&StreamName::Stdout];
@@ -272,7 +272,7 @@ fn a_gigabyte_is_whole_and_memory_stays_flat() {
     let digest: [u8; 32] = sha.finalize().into();
     assert_eq!(stdout.sha256.unwrap().as_bytes(), &digest);
     assert_eq!(daemon.output(task, StreamName::Stdout).len(), 1 << 30);
-    let peak = MemoryUse::peak_of_its_own(daemon.daemon_pid(), memory_before);
+    let peak = MemoryUse::own_peak(daemon.daemon_pid(), memory_before);
     eprintln!(
         "of its own at most: daemon {peak} KiB, shim {shim} KiB; {:?}",
         MemoryUse::of_process(daemon.daemon_pid())

@@ -72,8 +72,8 @@ impl Stopped {
             conn.query_row(end, [task.to_string()], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).unwrap();
         let at = countersign_store::clock::now();
         let line = Record::decision_line(seq as u64 + 1, at, decision);
-        let mut chain = HashChain::resumed(Digest::from_bytes(head));
-        chain.push(&format!("{task} {line}"));
+        let mut chain = HashChain::resume(Digest::from_bytes(head));
+        chain.push_line(&format!("{task} {line}"));
         let head = chain.head();
         let row = (n + 1, task.to_string(), seq + 1, line, head.as_bytes());
         conn.execute("INSERT INTO decisions VALUES (?1, ?2, ?3, ?4, ?5)", row).unwrap();
@@ -134,7 +134,7 @@ fn a_decision_of_the_daemon_moved_to_a_task_is_named() {
     let n: i64 = it.ask("SELECT max(n) FROM decisions WHERE task IS NULL");
     for owner in ["-", "", "tk_", "nobody"] {
         let found = it.changed(&format!("UPDATE decisions SET task = '{owner}' WHERE n = {n}"));
-        let due = format!("decision {n}: was changed: it is said to be of `{owner}`, which is no task");
+        let due = format!("decision {n}: was changed: it names the task `{owner}`, which is not a task id");
         assert_eq!(found[0], due, "{found:?}");
     }
 }
@@ -151,13 +151,13 @@ fn an_unsigned_expiry_excuses_nothing() {
     let dir = it.daemon.task_dir(task);
     let aside = it.daemon.work().join("aside");
     std::fs::rename(&dir, &aside).unwrap();
-    let unproved = format!("retention.expired of {task}: no key of the house says so");
+    let unproved = format!("retention.expired of {task}: no key of this home confirms the removal");
     let (journal, log) = (format!("journal of {task}: is missing"), format!("stdout.log of {task}: is missing"));
     for signed in [
         None,
-        Some(stranger.expiry(task, digest)),
-        Some(key.expiry(task, other)),
-        Some(key.expiry(it.tasks[1], digest)),
+        Some(stranger.sign_expiry(task, digest)),
+        Some(key.sign_expiry(task, other)),
+        Some(key.sign_expiry(it.tasks[1], digest)),
     ] {
         it.decide(task, &expired(signed));
         for args in [&[][..], &["--from", "1", "--to", "1"], &[&task.to_string()]] {
@@ -166,14 +166,14 @@ fn an_unsigned_expiry_excuses_nothing() {
         it.restore();
     }
     // What its key signs about this task and this receipt is believed and reported.
-    it.decide(task, &expired(Some(key.expiry(task, digest))));
+    it.decide(task, &expired(Some(key.sign_expiry(task, digest))));
     for args in [&[][..], &["--from", "1", "--to", "1"], &[&task.to_string()]] {
         let report = report(&it.daemon, args);
         assert_eq!((report["ok"].as_bool(), report["expired"].as_u64()), (Some(true), Some(1)), "{report}");
     }
     let said = String::from_utf8(it.daemon.csn(&["verify"]).stdout).unwrap();
     assert!(!said.contains("everything is intact") && said.contains("1 expired: their output was removed"), "{said}");
-    assert!(said.contains("no outside anchor"), "{said}");
+    assert!(said.contains("no saved ledger head was given"), "{said}");
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn an_expiry_in_a_bundle_is_believed_only_if_it_is_signed() {
     let after = std::fs::read_to_string(dir.join("after.jsonl")).unwrap();
     let claim = Record::decision_line(90, countersign_store::clock::now(), &expired(None));
     std::fs::write(dir.join("after.jsonl"), format!("{after}{claim}\n")).unwrap();
-    let unproved = format!("retention.expired of {task}: no key of the house says so");
+    let unproved = format!("retention.expired of {task}: no key of this home confirms the removal");
     assert_eq!(findings(&daemon, &[path]), [unproved, format!("stdout.log of {task}: is missing")]);
     let word = key(&daemon.home().join("keys/signing.key"))
-        .expiry(task, Digest::sha256(&[statement(&daemon, task).payload().as_bytes()]));
+        .sign_expiry(task, Digest::sha256(&[statement(&daemon, task).payload().as_bytes()]));
     let claim = Record::decision_line(90, countersign_store::clock::now(), &expired(Some(word)));
     std::fs::write(dir.join("after.jsonl"), format!("{after}{claim}\n")).unwrap();
     assert_eq!(report(&daemon, &[path])["expired"], 1);
@@ -216,21 +216,21 @@ fn every_file_of_a_bundle_is_signed_or_derived() {
         (
             "statement.json",
             text("statement.json").replacen("echo out", "echo our", 1),
-            "does not say what was signed".to_owned(),
+            "does not match the signed statement".to_owned(),
         ),
-        ("statement.json", "{}".to_owned(), "does not say what was signed".to_owned()),
-        ("key.pub.pem", other, format!("is not key {signer}, which the receipt was signed by")),
+        ("statement.json", "{}".to_owned(), "does not match the signed statement".to_owned()),
+        ("key.pub.pem", other, format!("is not key {signer}, which signed the receipt")),
         (
             "plan.json",
             text("plan.json").replacen("echo out", "echo our", 1),
-            "is not what the decisions tell of the plan".to_owned(),
+            "does not match the plan in the decisions".to_owned(),
         ),
         (
             "stream.jsonl",
             text("stream.jsonl").replacen("\"pid\"", "\"pie\"", 1),
-            "is not decisions and journal in their order".to_owned(),
+            "is not the merged decisions and journal".to_owned(),
         ),
-        ("stream.jsonl", text("stream.jsonl") + "\n", "is not decisions and journal in their order".to_owned()),
+        ("stream.jsonl", text("stream.jsonl") + "\n", "is not the merged decisions and journal".to_owned()),
     ];
     for (name, changed, what) in changes {
         let kept = text(name);
@@ -249,7 +249,7 @@ fn every_file_of_a_bundle_is_signed_or_derived() {
         std::fs::write(dir.join(name), kept).unwrap();
     }
     std::fs::write(dir.join("more.txt"), "x").unwrap();
-    assert_eq!(findings(&daemon, &[path]), ["more.txt: does not belong to the bundle: nothing speaks for it"]);
+    assert_eq!(findings(&daemon, &[path]), ["more.txt: does not belong to the bundle: the receipt does not cover it"]);
     std::fs::remove_file(dir.join("more.txt")).unwrap();
     // Links and duplicate files in an archive.
     let link = dir.join("link");
@@ -283,7 +283,7 @@ fn a_receipt_covers_only_files_of_its_task() {
             statement["subject"].as_array_mut().unwrap().push(subject);
         });
         let found = findings(&it.daemon, &[]);
-        let due = format!("receipt 1 ({task}): speaks for `{name}`, which is no file of a task");
+        let due = format!("receipt 1 ({task}): covers `{name}`, which is not a file of a task");
         assert!(found.contains(&due), "{found:?}");
         it.restore();
     }
@@ -321,23 +321,23 @@ fn a_task_is_sealed_whatever_replaces_its_journal() {
         ("the journal is not a regular file", |path, _| fifo(path)),
         ("the journal is not a regular file", |path, _| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
         ("the journal is not a regular file", |path, _| std::fs::create_dir(path).unwrap()),
-        ("the journal is gone", |_, _| {}),
+        ("the journal is missing", |_, _| {}),
         ("a line of the journal is too long", |path, text| {
             std::fs::write(path, text).unwrap();
             // A hole of a terabyte takes no space on the disk.
             std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(1 << 40).unwrap();
         }),
-        ("a line of the journal has another number than is due", |path, text| {
+        ("a line of the journal has the wrong number", |path, text| {
             std::fs::write(path, text.replacen("\"seq\":", "\"seq\":1844674407370955161", 1)).unwrap();
         }),
-        ("a line of the journal says what cannot be", |path, text| {
+        ("a line of the journal states impossible values", |path, text| {
             std::fs::write(
                 path,
                 text.replacen("\"len\":", "\"len\":1844674407370955161", 1).replacen("\"offset\":0", "\"offset\":9", 1),
             )
             .unwrap();
         }),
-        ("a line of the journal says what cannot be", |path, text| {
+        ("a line of the journal states impossible values", |path, text| {
             let digest = "0".repeat(64);
             let frame = format!(
                 r#""kind":"artifact.stored","artifact":"/etc/hostname","what":"x","bytes":1,"sha256":"{digest}"}}"#
@@ -348,7 +348,7 @@ fn a_task_is_sealed_whatever_replaces_its_journal() {
             });
             std::fs::write(path, lines.collect::<String>()).unwrap();
         }),
-        ("a line of the journal does not read", |path, text| {
+        ("a line of the journal cannot be parsed", |path, text| {
             std::fs::write(path, text.replacen("\"digest\":\"", "\"digest\":\"0", 1)).unwrap();
         }),
         ("the journal is not the one that was settled", |path, text| {
@@ -371,7 +371,7 @@ fn a_task_is_sealed_whatever_replaces_its_journal() {
         let damage = statement(&daemon, *task).predicate.journal.unwrap().damage.unwrap();
         assert_eq!(damage.as_str(), *what);
         let found = findings(&daemon, &[&task.to_string()]);
-        assert!(found.iter().any(|f| f.contains(&format!("was sealed over a damaged journal: {damage}"))), "{found:?}");
+        assert!(found.iter().any(|f| f.contains(&format!("was sealed with a damaged journal: {damage}"))), "{found:?}");
         assert!(!found.iter().any(|f| f.contains("hostname")), "{found:?}");
     }
     daemon.sealed(daemon.ask("echo the next one"));
@@ -396,7 +396,7 @@ fn a_journal_with_false_lengths_kills_no_reader() {
         std::fs::write(&path, text.replacen(from, &to, 1)).unwrap();
         let found = findings(&daemon, &[]);
         assert_eq!(found.len(), 1, "the output is what it was: {found:?}");
-        assert!(found[0].starts_with(&format!("journal of {task}: is another file")), "{found:?}");
+        assert!(found[0].starts_with(&format!("journal of {task}: is a different file")), "{found:?}");
         let pid = daemon.start();
         for args in [&["logs"][..], &["logs", "--tail", "1"]] {
             let out = daemon.csn(&[args, &[&task.to_string()]].concat());
@@ -411,7 +411,7 @@ fn a_journal_with_false_lengths_kills_no_reader() {
     let digit = if text.as_bytes()[at] == b'0' { "1" } else { "0" };
     std::fs::write(&path, format!("{}{digit}{}", &text[..at], &text[at + 1..])).unwrap();
     let found = findings(&daemon, &[]);
-    assert!(found.len() == 1 && found[0].starts_with(&format!("journal of {task}: is another file")), "{found:?}");
+    assert!(found.len() == 1 && found[0].starts_with(&format!("journal of {task}: is a different file")), "{found:?}");
     std::fs::write(&path, &text).unwrap();
     flip(&daemon.task_dir(task).join("stdout.log"), 3);
     let due = format!("stdout.log of {task}: was changed: bytes 0 to 11 are not what was recorded");
@@ -426,7 +426,7 @@ fn table_rows_that_are_no_receipts_are_named() {
             "INSERT INTO receipts SELECT {number}, 'rc_0000000000000000', 'tk_0000000000000000', payload, key, signature
              FROM receipts WHERE number = 1"
         ));
-        let due = format!("receipt {number}: stands outside of the row: receipts are numbered from 1");
+        let due = format!("receipt {number}: has an invalid number: receipts are numbered from 1");
         assert_eq!(found, [due]);
     }
     let second = it.tasks[1];
@@ -435,14 +435,14 @@ fn table_rows_that_are_no_receipts_are_named() {
     assert!(found.contains(&format!("receipts 23 to {}: are missing", i64::MAX - 2)), "{found:?}");
     let id: String = it.ask("SELECT id FROM receipts WHERE number = 2");
     let found = it.changed("UPDATE receipts SET id = 'rc_0000000000000000' WHERE number = 2");
-    assert_eq!(found, [format!("receipt 2 ({second}): is kept as rc_0000000000000000, and is {id}")]);
+    assert_eq!(found, [format!("receipt 2 ({second}): is stored as rc_0000000000000000, but its id is {id}")]);
     for (change, why) in [
-        ("key = x'00'", "its key's name does not have 32 bytes"),
+        ("key = x'00'", "its key id does not have 32 bytes"),
         ("payload = CAST(x'ff' AS TEXT)", "its payload is not text"),
         ("id = CAST(x'ff' AS TEXT)", "its id is not text"),
     ] {
         let change = format!("UPDATE receipts SET {change} WHERE number = 2");
-        let due = format!("receipt 2 ({second}): does not read: {why}");
+        let due = format!("receipt 2 ({second}): cannot be parsed: {why}");
         let found = it.changed(&change);
         assert_eq!(found, [due.as_str()], "{change}");
         sql(&it.daemon, &change);
@@ -451,21 +451,18 @@ fn table_rows_that_are_no_receipts_are_named() {
         it.restore();
     }
     let found = it.changed("UPDATE receipts SET task = CAST(x'ff' AS TEXT) WHERE number = 2");
-    assert!(found.contains(&"receipt 2: does not read: its task is not text".to_owned()), "{found:?}");
+    assert!(found.contains(&"receipt 2: cannot be parsed: its task is not text".to_owned()), "{found:?}");
     let n: i64 = it.ask("SELECT max(n) FROM decisions WHERE line LIKE '%task.settled%'");
     let task: String = it.ask(&format!("SELECT task FROM decisions WHERE n = {n}"));
     let found = it.changed(&format!("UPDATE decisions SET line = CAST(x'ff' AS TEXT) WHERE n = {n}"));
-    assert!(found.contains(&format!("decision {n} ({task}): does not read: its line is not text")), "{found:?}");
+    assert!(found.contains(&format!("decision {n} ({task}): cannot be parsed: its line is not text")), "{found:?}");
     let found = it.changed(&format!("UPDATE decisions SET head = x'00' WHERE n = {n}"));
     assert!(
-        found.contains(&format!("decision {n} ({task}): does not read: its head does not have 32 bytes")),
+        found.contains(&format!("decision {n} ({task}): cannot be parsed: its hash does not have 32 bytes")),
         "{found:?}"
     );
     let found = it.changed(&format!("UPDATE decisions SET task = CAST(x'ff' AS TEXT) WHERE n = {n}"));
-    assert!(
-        found.iter().any(|f| f.starts_with(&format!("decision {n}: was changed: it is said to be of"))),
-        "{found:?}"
-    );
+    assert!(found.iter().any(|f| f.starts_with(&format!("decision {n}: was changed: it names the task"))), "{found:?}");
 }
 
 #[test]
@@ -486,17 +483,17 @@ fn an_index_that_contradicts_the_decisions_is_named() {
         ),
     ] {
         let found = it.changed(&format!("UPDATE tasks SET {change} WHERE id = '{id}'"));
-        let due = format!("index of {id}: says {says}, the decisions say {due}; csn doctor --fix makes it anew");
+        let due = format!("index of {id}: has {says} instead of {due}; run `csn doctor --fix` to rebuild it");
         assert_eq!(found, [due]);
     }
     let found = it.changed(&format!("DELETE FROM tasks WHERE id = '{id}'"));
-    assert_eq!(found, [format!("index of {id}: says nothing of this task; csn doctor --fix makes it anew")]);
+    assert_eq!(found, [format!("index of {id}: lacks this task; run `csn doctor --fix` to rebuild it")]);
     let (n, seq): (i64, i64) = (
         it.ask(&format!("SELECT max(n) FROM decisions WHERE task = '{id}'")),
         it.ask(&format!("SELECT max(seq) FROM decisions WHERE task = '{id}'")),
     );
     let change = format!("UPDATE decisions SET seq = 99 WHERE n = {n}");
-    let due = format!("decision {n} ({id}): was changed: the ledger has it as number 99, it is {seq}");
+    let due = format!("decision {n} ({id}): was changed: the ledger stores it as number 99, but its line has {seq}");
     assert_eq!(it.changed(&change), [due.as_str()]);
     sql(&it.daemon, &change);
     assert_eq!(findings(&it.daemon, &[&id]), [due]);
@@ -507,9 +504,9 @@ fn an_index_that_contradicts_the_decisions_is_named() {
     let found = it.changed(&format!(
         "DELETE FROM receipts WHERE number = 2; DELETE FROM decisions WHERE n >= {sealed}; UPDATE tasks SET sealed = 1"
     ));
-    assert!(found.contains(&format!("{last}: has settled and has no receipt")), "{found:?}");
+    assert!(found.contains(&format!("{last}: has settled, but has no receipt")), "{found:?}");
     assert!(
-        found.contains(&format!("index of {last}: says sealed 1, the decisions say 0; csn doctor --fix makes it anew")),
+        found.contains(&format!("index of {last}: has sealed 1 instead of 0; run `csn doctor --fix` to rebuild it")),
         "{found:?}"
     );
     // The repair that the finding names works.
@@ -581,23 +578,23 @@ fn every_column_of_the_index_is_compared_with_the_decisions() {
             assert_ne!(due, "none", "there is a key to forget");
         }
         let found = it.changed(&format!("UPDATE tasks SET {change} WHERE id = '{task}'"));
-        let due = format!("index of {task}: says {says}, the decisions say {due}; csn doctor --fix makes it anew");
+        let due = format!("index of {task}: has {says} instead of {due}; run `csn doctor --fix` to rebuild it");
         assert_eq!(found, [due]);
     }
-    let anew = "csn doctor --fix makes it anew";
+    let anew = "run `csn doctor --fix` to rebuild it";
     let of = format!("WHERE task = '{done}' AND name = 'stdout.log'");
     let name: String = it.ask(&format!("SELECT name FROM artifacts {of}"));
     let lacks = format!("artifacts of {done}: the index lacks {name}; {anew}");
     assert_eq!(it.changed(&format!("DELETE FROM artifacts {of}")), [lacks.as_str()]);
     for (change, has) in [("name = 'stdout.txt'", "stdout.txt"), ("sha256 = zeroblob(32)", "stdout.log")] {
-        let has = format!("artifacts of {done}: the index has {has}, no receipt does; {anew}");
+        let has = format!("artifacts of {done}: the index lists {has}, but no receipt does; {anew}");
         assert_eq!(it.changed(&format!("UPDATE artifacts SET {change} {of}")), [has, lacks.clone()]);
     }
     let other = it.changed(&format!("UPDATE artifacts SET task = '{waiting}' {of}"));
-    let has = format!("artifacts of {waiting}: the index has stdout.log, no receipt does; {anew}");
+    let has = format!("artifacts of {waiting}: the index lists stdout.log, but no receipt does; {anew}");
     assert_eq!(other, [has, lacks]);
     let made_up = "INSERT INTO artifacts VALUES (zeroblob(32), 'tk_none', 'x')";
-    assert_eq!(it.changed(made_up), [format!("artifacts of tk_none: the index has x, no receipt does; {anew}")]);
+    assert_eq!(it.changed(made_up), [format!("artifacts of tk_none: the index lists x, but no receipt does; {anew}")]);
     // The repair that the finding names works.
     sql(
         &it.daemon,
@@ -621,8 +618,7 @@ fn a_replaced_key_signs_nothing_more() {
     daemon.sealed(second);
     let it = Stopped::of(daemon, vec![first, second]);
     let announced: i64 = it.ask("SELECT max(n) FROM decisions WHERE line LIKE '%key.announced%'");
-    let why =
-        format!("was signed by key {}, which had been replaced by then (decision {announced})", old.public().id());
+    let why = format!("was signed by key {} after it had been replaced (decision {announced})", old.public().id());
     it.sign(2, &old, |_| {});
     assert_eq!(findings(&it.daemon, &[]), [format!("receipt 2 ({second}): {why}")]);
     assert_eq!(findings(&it.daemon, &["2"]), [format!("receipt 2 ({second}): {why}")]);
@@ -637,7 +633,7 @@ fn a_replaced_key_signs_nothing_more() {
     it.sign(1, &it.key(), |_| {});
     assert_eq!(
         findings(&it.daemon, &[]),
-        [format!("receipt 1 ({first}): is not the one that decision {sealed} says was sealed for {first}")]
+        [format!("receipt 1 ({first}): is not the receipt that decision {sealed} records for {first}")]
     );
     it.restore();
     holds(&it.daemon);
@@ -653,7 +649,7 @@ fn the_documented_way_after_a_lost_key_works() {
     assert!(daemon.csn(&["keys", "rotate", "--lost"]).status.success());
     daemon.sealed(daemon.ask("echo two"));
     let found = findings(&daemon, &[]);
-    let hint = found.iter().find_map(|f| f.split_once("if that was you: ")).expect("it says what to do").1;
+    let hint = found.iter().find_map(|f| f.split_once("if you replaced a lost key: ")).expect("it says what to do").1;
     assert!(hint.contains("--key OLD.pem --key NEW.pem"), "{hint}");
     let script = hint.replace("csn ", &format!("{CSN} "));
     let script = format!(
@@ -679,7 +675,7 @@ fn ids_are_ids_even_if_files_have_their_names() {
         (&[&receipt], "receipt 2".to_owned()),
         (&["2"], "receipt 2".to_owned()),
         (&["--from", "1", "--to", "2"], "receipts 1 to 2".to_owned()),
-        (&[], format!("the house at {}", it.daemon.home().display())),
+        (&[], format!("the home at {}", it.daemon.home().display())),
     ] {
         assert_eq!(findings(&it.daemon, args), NONE);
         assert_eq!(report(&it.daemon, args)["what"], what);
@@ -703,8 +699,8 @@ fn an_exported_chain_must_be_complete() {
     assert_eq!(findings(&daemon, &["--from", "2", "--to", "5"]), ["receipt 4: is missing", "receipt 5: is missing"]);
     assert_eq!(findings(&daemon, &["--to", "3"]), NONE);
     assert_eq!(findings(&daemon, &["--from", "2"]), NONE);
-    assert_eq!(findings(&daemon, &["--from", "9"]), ["receipts: there is none from 9 on"]);
-    assert_eq!(findings(&daemon, &["--from", "3", "--to", "2"]), ["receipts: there is none from 3 to 2"]);
+    assert_eq!(findings(&daemon, &["--from", "9"]), ["receipts: no receipt exists from 9 on"]);
+    assert_eq!(findings(&daemon, &["--from", "3", "--to", "2"]), ["receipts: no receipt exists from 3 to 2"]);
     assert_eq!(findings(&daemon, &["7"]), ["receipt 7: is missing"]);
     let found = findings(&daemon, &["--to", &u64::MAX.to_string()]);
     assert_eq!(
@@ -750,9 +746,9 @@ fn an_exported_chain_must_be_complete() {
         assert_eq!(found, [format!("receipt {receipt}: is missing")]);
     }
     std::fs::write(&file, lines[..2].join("\n")).unwrap();
-    assert_eq!(findings(&daemon, &[path])[0], "receipts: there is none in it");
+    assert_eq!(findings(&daemon, &[path])[0], "receipts: the file contains none");
     std::fs::write(&file, lines[1]).unwrap();
-    assert_eq!(findings(&daemon, &[path]), ["receipts: there is none in it"]);
+    assert_eq!(findings(&daemon, &[path]), ["receipts: the file contains none"]);
     assert_eq!(export(&["--from", "1", "--to", "9"]).status.code(), Some(2));
     assert_eq!(export(&["--from", "1", "2"]).status.code(), Some(2));
     assert!(!file.exists());

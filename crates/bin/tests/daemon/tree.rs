@@ -1,7 +1,7 @@
 //! Process trees: nothing that a task started is left behind, unless the request says so.
 
 use crate::CSN;
-use countersign_model::{Frame, KilledWhy, Outcome, SignalName, Status, TimedOut};
+use countersign_model::{Frame, KilledWhy, Outcome, SignalName, Status, TimeLimit};
 use countersign_testkit::{TestHome, process_state, processes_with};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,7 +70,7 @@ fn f161_f162_the_wall_clock_ends_a_tree_however_much_it_prints() {
     let text = format!("sleep {mark} & while true; do echo .; sleep 0.02; done");
     let task = daemon.ask_with(&text, json!({"limits": {"wall_ms": 300, "grace_ms": 200}})).task_id;
     let state = daemon.settled(task);
-    assert_eq!(state.outcome(), Some(&Outcome::TimedOut { limit: TimedOut::Wall }));
+    assert_eq!(state.outcome(), Some(&Outcome::TimedOut { limit: TimeLimit::Wall }));
     assert_eq!(state.status, Status::Failed);
     assert_eq!(processes_with(&mark), Vec::<u32>::new());
     daemon.frame(task, |f| matches!(f, Frame::LimitReached { limit, value: 300, .. } if limit.as_str() == "wall"));
@@ -81,7 +81,7 @@ fn f163_silence_is_ended_only_where_an_idle_limit_was_asked_for() {
     let daemon = TestHome::started(CSN);
     let quiet = daemon.ask("sleep 0.6; echo done");
     let idle = daemon.ask_with("echo begin; sleep 1000", json!({"limits": {"idle_ms": 150}})).task_id;
-    assert_eq!(daemon.outcome(idle), Outcome::TimedOut { limit: TimedOut::Idle });
+    assert_eq!(daemon.outcome(idle), Outcome::TimedOut { limit: TimeLimit::Idle });
     assert_eq!(daemon.outcome(quiet), Outcome::Exited { code: 0 });
 }
 
@@ -110,7 +110,7 @@ fn signals_reach_the_group_and_are_recorded() {
     let out = daemon.csn(&["signal", &task.to_string(), "TERM"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("the task has ended: exited 5"));
     let out = daemon.csn(&["signal", &task.to_string(), "NOPE"]);
-    assert!(String::from_utf8_lossy(&out.stderr).contains("use one of HUP INT"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("use one of HUP, INT"));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_killed_shim_loses_its_task_and_leaves_nothing() {
 
 /// Waits until a process has ended.
 pub(crate) fn gone(pid: u32) {
-    countersign_store::Home::wait_until_gone(pid).unwrap();
+    countersign_store::Home::wait_for_exit(pid).unwrap();
 }
 
 pub(crate) fn kill(pid: u32) {

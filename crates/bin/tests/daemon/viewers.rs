@@ -28,7 +28,7 @@ impl Viewer {
         while !seen(self) {
             match self.daemon.next_message()? {
                 Some(AttachedEvent::Record(record)) => self.lines.push(json!(record)),
-                Some(AttachedEvent::Word(word)) => self.lines.push(json!(word)),
+                Some(AttachedEvent::Attach(word)) => self.lines.push(json!(word)),
                 Some(AttachedEvent::Bytes(bytes)) => self.bytes.extend(bytes),
                 None if self.daemon.is_over() => return Ok(false),
                 None => drop(poll(&mut [PollFd::new(&self.daemon, PollFlags::IN)], None).unwrap()),
@@ -139,7 +139,7 @@ fn a_viewer_that_skips_nothing_gets_every_stored_byte_and_no_screens() {
     let mut viewer = Viewer::new(&daemon, task, &AttachQuery { after: Some(0), ..Default::default() });
     assert!(!viewer.until(|_| false).unwrap());
     assert!(!viewer.kinds().contains(&"attach.screen"));
-    assert!(viewer.bytes == daemon.output_kept(task, StreamName::Pty), "byte for byte what is in the file");
+    assert!(viewer.bytes == daemon.stored_output(task, StreamName::Pty), "byte for byte what is in the file");
     assert!(viewer.bytes.ends_with(b"LATE\r\n"));
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn card(view: &CardView, limits: CardLimits) -> String {
 fn write_script(out: &mut String, script: &ScriptView, view: &CardView, limits: CardLimits) {
     let changed = if script.changed { " CHANGED since the request: it will not run" } else { "" };
     let _ = writeln!(out, "  runs {}, sha256 {}…{changed}", script.path, script.sha256);
-    let (head, left_out, tail) = script.within(limits.max_script_lines);
+    let (head, left_out, tail) = script.excerpt(limits.max_script_lines);
     for line in head {
         let _ = writeln!(out, "    | {line}");
     }

@@ -275,14 +275,14 @@ fn check_confinements(
         used if used < landlock => format!("Landlock {used} (config.toml sets the limit, the kernel has {landlock})"),
         used => format!("Landlock {used}"),
     };
-    let lacks = |confinement| kernel.lacks(confinement).join(", ");
-    let shield = if kernel.scopes() {
+    let lacks = |confinement| kernel.missing_parts(confinement).join(", ");
+    let shield = if kernel.can_scope_signals() {
         format!("{version}: tasks cannot signal or trace other processes, and cannot gain privileges")
     } else {
         let lacks = lacks(Confinement::Shield);
         format!("{version}: partial: tasks cannot gain privileges; this kernel does not restrict {lacks}")
     };
-    let read_only = match (kernel.holds(Confinement::ReadOnly), kernel.scopes()) {
+    let read_only = match (kernel.can_enforce(Confinement::ReadOnly), kernel.can_scope_signals()) {
         (true, true) => {
             "known read-only commands run without approval: they cannot write, use the network or read credentials"
         }
@@ -300,7 +300,7 @@ fn check_confinements(
 }
 
 fn workspace_sentence(kernel: Kernel, config: ConfineConfig, own_network: bool) -> String {
-    if !kernel.holds(Confinement::Workspace) {
+    if !kernel.can_enforce(Confinement::Workspace) {
         return "this kernel cannot enforce it: profile full_auto asks for approval instead".to_owned();
     }
     let network = match (config.network, own_network) {
@@ -314,7 +314,7 @@ fn workspace_sentence(kernel: Kernel, config: ConfineConfig, own_network: bool) 
         GrantedSandbox::Workspace => "profile full_auto and every approved command",
         GrantedSandbox::Shield => "profile full_auto",
     };
-    let lacks = kernel.lacks(Confinement::Workspace).join(", ");
+    let lacks = kernel.missing_parts(Confinement::Workspace).join(", ");
     let partial = if lacks.is_empty() { lacks } else { format!("; partial: this kernel does not restrict {lacks}") };
     format!("used for {used_for}: {network}{partial}")
 }

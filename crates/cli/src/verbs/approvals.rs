@@ -29,7 +29,7 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
     let mut out = io::stdout().lock();
     match command.unwrap_or(ApprovalsCommand::List { all: false, json: false }) {
         ApprovalsCommand::List { all, json } => {
-            let (approvals, without) = client.approvals_and_more(all)?;
+            let (approvals, without) = client.approvals_with_hidden_count(all)?;
             for approval in &approvals {
                 if json {
                     writeln!(out, "{}", serde_json::to_string(approval)?)?;

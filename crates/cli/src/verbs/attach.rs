@@ -303,7 +303,7 @@ impl AttachSession {
                 Ok(None)
             }
             AttachedEvent::Record(record) => self.handle_record(daemon, record.record),
-            AttachedEvent::Word(word) => self.handle_word(daemon, *word),
+            AttachedEvent::Attach(word) => self.handle_word(daemon, *word),
         }
     }
 
@@ -350,7 +350,7 @@ impl AttachSession {
             while !daemon.is_over() {
                 match daemon.next_message()? {
                     Some(bytes @ AttachedEvent::Bytes(_)) => drop(self.handle_event(daemon, bytes)?),
-                    Some(AttachedEvent::Word(word)) => {
+                    Some(AttachedEvent::Attach(word)) => {
                         if let AttachEvent::Tail { stream, .. } = *word {
                             self.display.stream = stream;
                         }
@@ -389,7 +389,7 @@ impl AttachSession {
         match record.what {
             RecordContent::Frame(Frame::Output { stream, .. }) => self.display.stream = stream,
             RecordContent::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
-            RecordContent::Frame(Frame::WallMet { note }) => self.summary.notes.push(note.as_str().to_owned()),
+            RecordContent::Frame(Frame::ConfinementMet { note }) => self.summary.notes.push(note.as_str().to_owned()),
             RecordContent::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
                 self.summary.notes.push(escape_warning(&path, change))
             }

@@ -7,7 +7,7 @@ use countersign_model::{
     Occurrence, PathTargetKind, Plan, Profile, Verdict,
 };
 use countersign_policy::{CheckedRules, JudgeContext, Label, ParseContext};
-use countersign_store::{Config, Home, MACHINE_HOME, UnaskedReads, world};
+use countersign_store::{Config, Home, SYSTEM_HOME, UnaskedReads, world};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
@@ -32,8 +32,8 @@ impl CheckSettings {
         let rules = load_rules(&config)?;
         let mut protected: Vec<String> =
             Home::locate().ok().and_then(|h| h.path().to_str().map(str::to_owned)).into_iter().collect();
-        if Home::door_of_others().is_some() {
-            protected.extend([MACHINE_HOME, "/etc/countersign"].map(str::to_owned));
+        if Home::shared_socket().is_some() {
+            protected.extend([SYSTEM_HOME, "/etc/countersign"].map(str::to_owned));
         }
         protected.extend(Config::path().and_then(|p| p.parent()?.to_str().map(str::to_owned)));
         let home = std::env::var("HOME").ok().filter(|h| h.starts_with('/')).unwrap_or_else(|| "/".to_owned());
@@ -105,7 +105,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }))?);
     }
     let grants = Grants::from_grants(grants);
-    let repository = world::repository(&cwd);
+    let repository = world::find_repository(&cwd);
     let here = repository.clone().unwrap_or_else(|| cwd.clone());
     let mut roots = args.root.clone();
     if roots.is_empty()
@@ -323,7 +323,7 @@ fn print_assessment(
     writeln!(out)?;
     for (n, occurrence, coverage, directories) in primary_occurrences(plan, assessment) {
         let denied = assessment.culprit == Some(n);
-        let word = match (denied, coverage.holds()) {
+        let word = match (denied, coverage.is_covered()) {
             (true, _) => "deny",
             (false, true) => "allow",
             (false, false) => "ask",
@@ -388,7 +388,7 @@ fn colour_command(command: &str, plan: &Plan, assessment: &Assessment, palette: 
     }
     let mut colours = vec![None; command.len()];
     for (n, occurrence, coverage, _) in primary_occurrences(plan, assessment) {
-        let colour = match (assessment.culprit == Some(n), coverage.holds()) {
+        let colour = match (assessment.culprit == Some(n), coverage.is_covered()) {
             (true, _) => "31",
             (false, true) => "32",
             (false, false) => "33",

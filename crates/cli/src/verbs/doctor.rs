@@ -99,7 +99,7 @@ fn last_decision_at(home: &Home) -> Option<Timestamp> {
     if !home.ledger().exists() {
         return None;
     }
-    LedgerReader::open(&home.ledger()).and_then(|ledger| ledger.last_at()).unwrap_or_default()
+    LedgerReader::open(&home.ledger()).and_then(|ledger| ledger.last_decision_at()).unwrap_or_default()
 }
 
 /// Whether a program is linked dynamically: then it names its loader in the first page.

@@ -32,7 +32,7 @@ pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCod
     // This waits for the process, not for the lock of the home: a client that waits for a task starts the next daemon
     // immediately.
     if let Some(holder) = holder {
-        Home::wait_until_gone(holder)?;
+        Home::wait_for_exit(holder)?;
     }
     // The daemon records the steps that it could not finish in time.
     let steps = if own {

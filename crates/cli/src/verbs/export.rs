@@ -80,7 +80,7 @@ fn write_archive(client: &Client, state: &countersign_model::TaskState, file: Fi
         .context("the decisions of the task cannot be read; to check the home: csn verify")?;
     archive.add(BundleNames::PLAN, serde_json::to_string_pretty(&plan)?.as_bytes())?;
     let mut stream = Vec::with_capacity(decisions.len() + journal.len());
-    verify::merged(&decisions, journal.as_slice(), &mut stream)?;
+    verify::merge_stream(&decisions, journal.as_slice(), &mut stream)?;
     archive.add(BundleNames::STREAM, &stream)?;
     archive.add(BundleNames::AFTER, after.as_bytes())?;
     archive.tar.into_inner()?.sync_all()?;

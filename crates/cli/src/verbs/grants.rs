@@ -119,7 +119,7 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
             names
                 .iter()
                 .map(|name| {
-                    Risk::named(name).ok_or_else(|| {
+                    Risk::from_name(name).ok_or_else(|| {
                         let all = Risk::ALL.map(Risk::as_str).join(", ");
                         UsageError(format!(
                             "--accept `{}` is not a risk; the risks are {all}",

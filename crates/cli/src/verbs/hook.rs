@@ -9,7 +9,7 @@ use countersign_model::{
     api::{Conversation, HookAfterBody, HookBeforeBody, HookBeforeResponse},
     is_base_variable, quoted,
 };
-use countersign_store::agent_above;
+use countersign_store::find_agent_above;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -151,7 +151,7 @@ fn conversation(agent: HookAgent, input: &HookInput) -> Conversation {
         agent: agent.name().to_owned(),
         id: input.session_id.clone(),
         cwd: input.cwd.clone(),
-        agent_pid: Some(agent_above(std::process::id())),
+        agent_pid: Some(find_agent_above(std::process::id())),
     }
 }
 

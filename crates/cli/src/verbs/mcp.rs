@@ -9,7 +9,7 @@ use crate::{UsageError, target_home::TargetHome};
 use anyhow::Context as _;
 use countersign_client::{Body, Client, Connection};
 use countersign_model::api::{Conversation, McpSessionBody};
-use countersign_store::{agent_above, clock};
+use countersign_store::{clock, find_agent_above};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -77,7 +77,7 @@ impl StdioBridge {
             agent: "mcp".to_owned(),
             id: format!("connection {me}"),
             cwd: cwd.to_owned(),
-            agent_pid: Some(agent_above(me)),
+            agent_pid: Some(find_agent_above(me)),
         };
         let session = McpSessionBody { conversation, environment: base_environment() };
         let (initialize, initialized, open) = (None, None, BTreeMap::new());

@@ -76,7 +76,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 fn request_task(client: &Client, request: &Request) -> anyhow::Result<TaskState> {
     let key = send::random_key();
     loop {
-        match client.ask_once(request, &key) {
+        match client.ask_with_key(request, &key) {
             Err(e) if e.is_daemon_gone() => {
                 reach_again().context("the daemon went away before it answered whether the command may run")?
             }

@@ -71,7 +71,7 @@ pub(crate) fn send_stdin(client: &Client, task: TaskId, eof: bool, at_end: impl 
 /// Sends input across any number of restarts of the daemon. The key makes the daemon apply it once.
 fn send_once(client: &Client, task: TaskId, body: &StdinBody, key: &str) -> Result<(), ClientError> {
     loop {
-        match client.stdin_once(task, body, key) {
+        match client.stdin_with_key(task, body, key) {
             Err(e) if e.is_daemon_gone() => thread::sleep(RETRY_PAUSE),
             Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::ShimUnreachable => {
                 thread::sleep(RETRY_PAUSE)

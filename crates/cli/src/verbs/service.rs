@@ -4,7 +4,7 @@ use crate::{UsageError, args::ServiceCommand, say};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
 use countersign_model::api::StopTasks;
-use countersign_store::{Home, MACHINE_HOME, MACHINE_RUN, SOCKET};
+use countersign_store::{Home, SOCKET, SYSTEM_HOME, SYSTEM_RUN};
 use std::{
     fmt::Write as _,
     fs, io,
@@ -77,7 +77,7 @@ fn common_settings(start: &str) -> String {
 /// Tasks outlive the daemon, but not the machine. At shutdown this unit stops them while the daemon can still record it.
 fn halt_unit(csn: &Path, system: bool) -> anyhow::Result<String> {
     let (environment, target) = if system {
-        (format!("Environment=COUNTERSIGN_SOCKET={MACHINE_RUN}/{SOCKET}\n"), "multi-user.target")
+        (format!("Environment=COUNTERSIGN_SOCKET={SYSTEM_RUN}/{SOCKET}\n"), "multi-user.target")
     } else {
         (home_environment()?, "default.target")
     };
@@ -121,7 +121,7 @@ fn system_unit(csn: &Path) -> anyhow::Result<String> {
          [Service]\n{start}User={USER}\nGroup={USER}\nUMask=0077\n\
          # To read files, run and end tasks as the users who ask. No rights over files or the machine.\n\
          AmbientCapabilities=CAP_SETUID CAP_SETGID CAP_KILL\n\
-         Environment=COUNTERSIGN_HOME={MACHINE_HOME} XDG_CONFIG_HOME=/etc\n\
+         Environment=COUNTERSIGN_HOME={SYSTEM_HOME} XDG_CONFIG_HOME=/etc\n\
          StateDirectory=countersign\nStateDirectoryMode=0700\nConfigurationDirectory=countersign\n\
          RuntimeDirectory=countersign\nRuntimeDirectoryMode=0755\n\n\
          [Install]\nWantedBy=multi-user.target\n"
@@ -225,7 +225,7 @@ fn stop_manual_daemon() -> anyhow::Result<()> {
         && systemctl(false, &["is-active", UNIT]).is_err()
     {
         Client::new(home.socket()).stop(Some(StopTasks::Keep))?;
-        Home::wait_until_gone(holder)?;
+        Home::wait_for_exit(holder)?;
         say("csn: stopped the daemon that was started by hand; its tasks keep running");
     }
     Ok(())
@@ -242,9 +242,9 @@ fn install_system_service(csn: &Path, units: &[(&str, String)]) -> anyhow::Resul
         ensure_only_root_can_change(&program)?;
     }
     service_files(true)?;
-    write_file(Path::new(SYSUSERS), &format!("{FILE_HEADER}u {USER} - \"Countersign\" {MACHINE_HOME}\n"))?;
+    write_file(Path::new(SYSUSERS), &format!("{FILE_HEADER}u {USER} - \"Countersign\" {SYSTEM_HOME}\n"))?;
     if let Err(why) = run_manager("systemd-sysusers", &[SYSUSERS]) {
-        bail!("the user {USER} was not created: {why}; create it: useradd --system --home-dir {MACHINE_HOME} {USER}");
+        bail!("the user {USER} was not created: {why}; create it: useradd --system --home-dir {SYSTEM_HOME} {USER}");
     }
     for (name, unit) in units {
         write_file(&unit_path(true, name)?, unit)?;
@@ -285,7 +285,7 @@ fn uninstall(system: bool) -> anyhow::Result<ExitCode> {
     }
     let _ = systemctl(system, &["daemon-reload"]);
     if system {
-        say(&format!("csn: the user {USER} and {MACHINE_HOME} with its receipts remain"));
+        say(&format!("csn: the user {USER} and {SYSTEM_HOME} with its receipts remain"));
     }
     say("csn: running tasks keep running; the next daemon finds them");
     Ok(ExitCode::SUCCESS)

@@ -24,7 +24,7 @@ use std::{
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let report = check(args)?;
     print_report(&report, args.json)?;
-    Ok(ExitCode::from(u8::from(!report.holds())))
+    Ok(ExitCode::from(u8::from(!report.is_ok())))
 }
 
 fn check(args: &VerifyArgs) -> anyhow::Result<VerifyReport> {
@@ -94,7 +94,7 @@ fn parse_target(home: &Home, text: &str) -> anyhow::Result<VerifyTarget> {
     }
     if let Ok(receipt) = text.parse() {
         let number = ledger
-            .number_named(receipt)?
+            .receipt_number_by_id(receipt)?
             .with_context(|| format!("there is no receipt {receipt}; to list them: csn receipts list"))?;
         return Ok(VerifyTarget::Number(number));
     }
@@ -102,7 +102,7 @@ fn parse_target(home: &Home, text: &str) -> anyhow::Result<VerifyTarget> {
         return Ok(VerifyTarget::Number(number));
     }
     let prefix = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
-    match ledger.by_prefix(&prefix, PrincipalId::owner())?.as_slice() {
+    match ledger.tasks_by_prefix(&prefix, PrincipalId::owner())?.as_slice() {
         [task] if prefix.len() >= 7 => Ok(VerifyTarget::Task(*task)),
         [_, _, ..] => bail!("more than one task begins with {prefix}: give more characters of the id"),
         _ => Err(UsageError(format!(
@@ -203,7 +203,7 @@ fn verify_envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Res
         } else if let Some(key) = value.get_mut("announcement") {
             let announcement =
                 serde_json::from_value(key.take()).with_context(|| format!("line {n} is not a key announcement"))?;
-            announced.push(KeyAnnouncement::in_line(format!("line {n}"), announcement));
+            announced.push(KeyAnnouncement::from_line(format!("line {n}"), announcement));
         } else {
             all.push(serde_json::from_value(value).with_context(|| format!("line {n} is not a DSSE envelope"))?);
         }
@@ -216,10 +216,10 @@ fn verify_envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Res
             )
             .into());
         }
-        announced = KeyAnnouncement::all(&LedgerReader::open(&home.ledger())?)?;
+        announced = KeyAnnouncement::read_all(&LedgerReader::open(&home.ledger())?)?;
     }
     let mut report = VerifyReport::default();
-    let keys = TrustedKeys::of_a_part(&announced, pinned, &mut report);
+    let keys = TrustedKeys::for_part(&announced, pinned, &mut report);
     verify::envelopes(&all, ends, &keys, &mut report);
     if let (Some(stated), Some(named)) = (home, report.home_id)
         && stated != named
@@ -309,7 +309,7 @@ fn print_report(report: &VerifyReport, as_json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
         let mut object = json!(report);
-        (object["v"], object["ok"]) = (json!(1), json!(report.holds()));
+        (object["v"], object["ok"]) = (json!(1), json!(report.is_ok()));
         writeln!(out, "{object}")?;
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Questions that wait for a person, and their answers.
+//! Approvals that wait for a person, and the answers to them.
 
 use crate::{Call, HttpRequest, StreamCall};
 use countersign_model::{
@@ -13,7 +13,7 @@ pub fn list(query: &ApprovalQuery) -> Call<ApprovalPage> {
     Call::json(HttpRequest::get(&["approvals"]).query(query))
 }
 
-/// An approval by its id or the beginning of it.
+/// An approval by its id or a prefix of it.
 #[must_use]
 pub fn show(id: impl Display) -> Call<Approval> {
     Call::json(HttpRequest::get(&["approvals", &id.to_string()]))
@@ -24,7 +24,7 @@ pub fn answer(id: ApprovalId, body: &AnswerBody) -> Call<Approval> {
     Call::json(HttpRequest::post(&["approvals", &id.to_string()]).json(body))
 }
 
-/// Approvals as they are opened and resolved; those that wait come first. This stream does not end.
+/// Approvals as they are opened and resolved, beginning with the waiting ones. This stream does not end.
 #[must_use]
 pub fn events() -> StreamCall<Approval> {
     StreamCall::new(HttpRequest::get(&["approvals", "events"]))

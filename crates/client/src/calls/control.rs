@@ -1,4 +1,4 @@
-//! Operations on a task that runs, or that waits.
+//! Operations on a running or waiting task.
 
 use crate::{Call, HttpRequest};
 use countersign_model::{
@@ -6,7 +6,7 @@ use countersign_model::{
     api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody},
 };
 
-/// Withdraws a task that waits, or stops one that runs.
+/// Withdraws a waiting task, or stops a running one.
 #[must_use]
 pub fn cancel(task: TaskId, reason: Option<&str>) -> Call<AppliedRecord> {
     let body = CancelBody { reason: reason.map(str::to_owned) };
@@ -18,7 +18,7 @@ pub fn signal(task: TaskId, signal: SignalName) -> Call<AppliedRecord> {
     Call::json(HttpRequest::post(&["tasks", &task.to_string(), "signal"]).json(&SignalBody { signal }))
 }
 
-/// Types into a task.
+/// Sends input to a task.
 #[must_use]
 pub fn stdin(task: TaskId, body: &StdinBody) -> Call<AppliedRecord> {
     Call::json(HttpRequest::post(&["tasks", &task.to_string(), "stdin"]).json(body))

@@ -1,10 +1,10 @@
-//! Saved approvals, given and taken back.
+//! Grants: listed, added and revoked.
 
 use crate::{Call, HttpRequest};
 use countersign_model::api::{GrantBody, GrantPage, GrantQuery, GrantView};
 use std::fmt::Display;
 
-/// A page of the grants that hold, newest first.
+/// A page of the valid grants, newest first.
 #[must_use]
 pub fn list(query: &GrantQuery) -> Call<GrantPage> {
     Call::json(HttpRequest::get(&["grants"]).query(query))
@@ -25,7 +25,7 @@ pub fn revoke(id: impl Display) -> Call<GrantView> {
     Call::json(HttpRequest::delete(&["grants", &id.to_string()]))
 }
 
-/// Runs the calls of a grant in the sandbox that their risks need, from now on.
+/// From now on, commands that the grant covers run in the narrowest sandbox for their risks.
 #[must_use]
 pub fn narrow(id: impl Display) -> Call<GrantView> {
     Call::json(HttpRequest::post(&["grants", &id.to_string(), "narrow"]))

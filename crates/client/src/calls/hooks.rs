@@ -1,4 +1,4 @@
-//! Agents that ask before their own shell runs something, and the tickets that they get.
+//! For agents whose hook asks before their own shell runs a command, and for the tickets that they get.
 
 use crate::{Call, HttpRequest};
 use countersign_model::{
@@ -12,20 +12,20 @@ pub fn before(body: &HookBeforeBody) -> Call<HookBeforeResponse> {
     Call::json(HttpRequest::post(&["hooks", "before"]).json(body))
 }
 
-/// Says how a command went that the agent ran itself.
+/// Reports the result of a command that the agent ran itself.
 #[must_use]
 pub fn after(body: &HookAfterBody) -> Call<HookAfterResponse> {
     Call::json(HttpRequest::post(&["hooks", "after"]).json(body))
 }
 
-/// Has the command of a ticket run.
+/// Runs the command of a ticket.
 #[must_use]
 pub fn redeem(ticket: &str, body: &RedeemBody) -> Call<RedeemResponse> {
     Call::json(HttpRequest::post(&["tickets", ticket]).json(body))
 }
 
-/// The task that a ticket was redeemed for.
+/// The task of a redeemed ticket.
 #[must_use]
-pub fn redeemed(ticket: &str) -> Call<TaskState> {
+pub fn ticket_task(ticket: &str) -> Call<TaskState> {
     Call::json(HttpRequest::get(&["tickets", ticket]))
 }

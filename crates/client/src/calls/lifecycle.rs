@@ -1,4 +1,4 @@
-//! The daemon itself: how it is, what it listens on, stopping it, tidying up, following its ledger.
+//! The daemon itself: its state, the addresses it listens on, stopping it, removing old tasks, following its ledger.
 
 use crate::{Call, HttpRequest, StreamCall};
 use countersign_model::api::{
@@ -7,22 +7,22 @@ use countersign_model::api::{
 };
 use std::{net::SocketAddr, time::Duration};
 
-/// How long a daemon may take to say how it is.
-const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a daemon may take to report its state.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the daemon is. One that does not answer within seconds counts as gone.
+/// The state of the daemon. A daemon that does not answer within seconds counts as gone.
 #[must_use]
 pub fn show() -> Call<Lifecycle> {
-    Call::json(HttpRequest::get(&["lifecycle"])).within(STATUS_PATIENCE)
+    Call::json(HttpRequest::get(&["lifecycle"])).with_timeout(STATUS_TIMEOUT)
 }
 
-/// Whether the daemon is ready, and why not.
+/// Whether the daemon is ready, and the reason if it is not.
 #[must_use]
 pub fn ready() -> Call<Readiness> {
-    Call::json(HttpRequest::get(&["readyz"])).also_answers(503)
+    Call::json(HttpRequest::get(&["readyz"])).accepting_status(503)
 }
 
-/// Whether the daemon answers at all: `ok`, to anyone.
+/// Whether the daemon answers at all: `ok`, without a credential.
 #[must_use]
 pub fn alive() -> Call<Vec<u8>> {
     Call::bytes(HttpRequest::get(&["livez"]))
@@ -34,19 +34,19 @@ pub fn openapi() -> Call<Vec<u8>> {
     Call::bytes(HttpRequest::get(&["openapi.json"]))
 }
 
-/// Stops the daemon, with or without its tasks; without a word about them, as it is configured.
+/// Stops the daemon, with or without its tasks; without an argument, the configuration decides.
 #[must_use]
 pub fn stop(tasks: Option<StopTasks>) -> Call<StopResponse> {
     Call::json(HttpRequest::post(&["lifecycle"]).json(&StopBody { state: StopTarget::Halted, tasks }))
 }
 
-/// Listens on loopback too, for callers that have a token.
+/// Makes the daemon listen on loopback too, for callers with a token.
 #[must_use]
 pub fn listen(tcp: Option<SocketAddr>) -> Call<ListenResponse> {
     Call::json(HttpRequest::post(&["listen"]).json(&ListenBody { tcp }))
 }
 
-/// Removes what finished tasks left, by the rule of retention.
+/// Removes the files of finished tasks according to retention.
 #[must_use]
 pub fn gc(body: &GcBody) -> Call<GcReport> {
     Call::json(HttpRequest::post(&["gc"]).json(body))

@@ -1,4 +1,4 @@
-//! How the bridge that an agent starts comes in.
+//! The connection of the bridge that an agent starts.
 
 use crate::{Call, HttpRequest};
 use countersign_model::{
@@ -12,7 +12,7 @@ pub fn session(body: &McpSessionBody) -> Call<McpSessionResponse> {
     Call::json(HttpRequest::post(&["mcp", "session"]).json(body))
 }
 
-/// Opens a connection that speaks MCP, one message to a line, in both directions.
+/// Opens an MCP connection with one message per line, in both directions.
 #[must_use]
 pub fn stdio(session: SessionId) -> Call<Vec<u8>> {
     let query = McpStdioQuery { session: session.to_string() };

@@ -1,6 +1,6 @@
-//! Every route of the API as a typed call, by subject. These functions only build values: [`crate::Client`] and
-//! `AsyncClient` send them. Two routes are not here: [`crate::Client::attach`] opens a WebSocket, and `/mcp` is for MCP
-//! clients.
+//! Every route of the API as a typed call, by subject. These functions only build values; [`crate::Client`] and
+//! `AsyncClient` send them. Two routes are missing on purpose: [`crate::Client::attach`] opens a WebSocket, and `/mcp`
+//! is for MCP clients.
 
 pub mod approvals;
 pub mod control;

@@ -1,4 +1,4 @@
-//! What a task wrote: its bytes, what is found in them, its screen, its recording.
+//! The output of a task: its bytes, search results, its screen and its recording.
 
 use crate::{Call, HttpRequest};
 use countersign_model::{
@@ -7,13 +7,13 @@ use countersign_model::{
     cast::Version,
 };
 
-/// A part of a stream, and where it lies.
+/// A part of a stream, with its position.
 #[must_use]
 pub fn page(task: TaskId, query: &OutputQuery) -> Call<OutputPage> {
     Call::json(HttpRequest::get(&["tasks", &task.to_string(), "output"]).query(query))
 }
 
-/// The stored bytes of a part of a stream; none behind its end.
+/// The stored bytes of a part of a stream; empty after its end.
 #[must_use]
 pub fn bytes(task: TaskId, query: &OutputQuery) -> Call<Vec<u8>> {
     let request = HttpRequest::get(&["tasks", &task.to_string(), "output"]).query(query);

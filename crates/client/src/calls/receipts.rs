@@ -1,4 +1,4 @@
-//! What was signed, by which key, and the bytes that it speaks for.
+//! Receipts, the keys that signed them, and the files that they cover.
 
 use crate::{Call, HttpRequest};
 use countersign_model::{
@@ -13,21 +13,21 @@ pub fn list(query: &ReceiptQuery) -> Call<ReceiptPage> {
     Call::json(HttpRequest::get(&["receipts"]).query(query))
 }
 
-/// The signed envelope of a receipt, byte for byte, by task, receipt or number. One that is about to be sealed is waited
-/// for.
+/// The signed envelope of a receipt, byte for byte, by task, receipt id or number. Waits for a receipt that is about to
+/// be sealed.
 #[must_use]
 pub fn show(id: impl Display, wait_ms: u64) -> Call<Vec<u8>> {
     let query = WaitQuery { wait_ms: Some(wait_ms) };
     Call::bytes(HttpRequest::get(&["tasks", &id.to_string(), "receipt"]).query(&query))
 }
 
-/// A signed head of the ledger, byte for byte.
+/// A signed ledger head, byte for byte.
 #[must_use]
 pub fn signed_head() -> Call<Vec<u8>> {
     Call::bytes(HttpRequest::post(&["receipts", "head"]))
 }
 
-/// Bytes that a receipt speaks for.
+/// A file that a receipt covers.
 #[must_use]
 pub fn artifact(sha256: Digest) -> Call<Vec<u8>> {
     Call::bytes(HttpRequest::get(&["artifacts", &sha256.to_string()]))
@@ -39,7 +39,7 @@ pub fn keys() -> Call<KeyList> {
     Call::json(HttpRequest::get(&["keys"]))
 }
 
-/// Goes over to a new key, and announces it.
+/// Switches to a new key and announces it.
 #[must_use]
 pub fn rotate_key(lost: bool) -> Call<KeyAnnounced> {
     Call::json(HttpRequest::post(&["keys"]).json(&RotateBody { rotate: true, lost }))

@@ -7,7 +7,7 @@ use countersign_model::{
 };
 use std::fmt::Display;
 
-/// A page of sessions, newest first: those that go on, or all.
+/// A page of sessions, newest first: the open ones, or all.
 #[must_use]
 pub fn list(query: &SessionQuery) -> Call<SessionPage> {
     Call::json(HttpRequest::get(&["sessions"]).query(query))
@@ -23,7 +23,7 @@ pub fn show(id: impl Display) -> Call<Session> {
     Call::json(HttpRequest::get(&["sessions", &id.to_string()]))
 }
 
-/// Moves a session to another directory; a person may have to answer first.
+/// Moves a session to another directory; a person may have to approve it first.
 #[must_use]
 pub fn set_directory(id: impl Display, directory: &str) -> Call<SessionMove> {
     let body = DirectoryBody { directory: directory.to_owned() };

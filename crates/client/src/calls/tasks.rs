@@ -1,4 +1,4 @@
-//! Asking for commands, listing tasks, looking at one, following one.
+//! Requesting commands, and listing, reading and following tasks.
 
 use crate::{Call, HttpRequest, StreamCall};
 use countersign_model::{
@@ -11,13 +11,13 @@ use countersign_model::{
 };
 use std::fmt::Display;
 
-/// Asks for a command. A denial is a refusal that names its task.
+/// Requests a command. A denial is a refusal that names its task.
 #[must_use]
 pub fn ask(request: &Request) -> Call<AskResponse> {
     Call::json(HttpRequest::post(&["tasks"]).json(request))
 }
 
-/// What the gate would do; nothing runs.
+/// What the gate would decide; nothing runs.
 #[must_use]
 pub fn check(request: &Request) -> Call<CheckResponse> {
     Call::json(HttpRequest::post(&["check"]).json(request))
@@ -29,46 +29,46 @@ pub fn list(query: &TaskQuery) -> Call<TaskPage> {
     Call::json(HttpRequest::get(&["tasks"]).query(query))
 }
 
-/// A task by its id or the beginning of it.
+/// A task by its id or a prefix of it.
 #[must_use]
 pub fn show(id: impl Display) -> Call<TaskState> {
     Call::json(HttpRequest::get(&["tasks", &id.to_string()]))
 }
 
-/// A task once it has settled, or as it is after `wait_ms`.
+/// A task after it has settled, or as it is after `wait_ms`.
 #[must_use]
 pub fn wait(id: impl Display, wait_ms: u64) -> Call<TaskState> {
     Call::json(HttpRequest::get(&["tasks", &id.to_string()]).query(&WaitQuery { wait_ms: Some(wait_ms) }))
 }
 
-fn stream(id: impl Display, query: &EventQuery) -> HttpRequest {
+fn events_request(id: impl Display, query: &EventQuery) -> HttpRequest {
     HttpRequest::get(&["tasks", &id.to_string(), "events"]).query(query)
 }
 
-fn in_view(view: View) -> EventQuery {
+fn view_query(view: View) -> EventQuery {
     EventQuery { view: Some(view), ..EventQuery::default() }
 }
 
-/// The records of a task, from the first to the last, as they happen.
+/// The records of a task from the first to the last, as they happen.
 #[must_use]
 pub fn events(id: impl Display) -> StreamCall<StreamRecord> {
-    StreamCall::new(stream(id, &EventQuery::default()))
+    StreamCall::new(events_request(id, &EventQuery::default()))
 }
 
-/// The records of a task in their own time: at `speed` 2 twice as fast.
+/// The records of a task at their recorded pace; with `speed` 2 twice as fast.
 #[must_use]
-pub fn events_in_time(id: impl Display, speed: f64) -> StreamCall<StreamRecord> {
-    StreamCall::new(stream(id, &EventQuery { speed: Some(speed), ..EventQuery::default() }))
+pub fn replayed_events(id: impl Display, speed: f64) -> StreamCall<StreamRecord> {
+    StreamCall::new(events_request(id, &EventQuery { speed: Some(speed), ..EventQuery::default() }))
 }
 
 /// The records of a task in the `terminal` vocabulary.
 #[must_use]
 pub fn terminal_events(id: impl Display) -> StreamCall<TerminalRecord> {
-    StreamCall::new(stream(id, &in_view(View::Terminal)))
+    StreamCall::new(events_request(id, &view_query(View::Terminal)))
 }
 
-/// What happens to a task, in the `tool_task` vocabulary: of one record come none, one or several events.
+/// The events of a task in the `tool_task` vocabulary; one record yields none, one or several.
 #[must_use]
 pub fn tool_task_events(id: impl Display) -> StreamCall<ToolTaskEvent> {
-    StreamCall::new(stream(id, &in_view(View::ToolTask)))
+    StreamCall::new(events_request(id, &view_query(View::ToolTask)))
 }

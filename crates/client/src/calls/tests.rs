@@ -1,4 +1,4 @@
-//! The calls against the description of the API: every route has one, and each asks only for what its route takes.
+//! Compares the calls with the API description: every route has a call, and each call uses only what its route accepts.
 
 use super::*;
 use crate::HttpRequest;
@@ -11,17 +11,17 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-fn of<T: DeserializeOwned>(json: Value) -> T {
+fn from_json<T: DeserializeOwned>(json: Value) -> T {
     serde_json::from_value(json).unwrap()
 }
 
-/// One of each call, with all that it can say.
+/// One of each call, with all its parameters.
 fn every_call() -> Vec<HttpRequest> {
     let task: TaskId = "tk_01jcx3v9q8k2m4tz".parse().unwrap();
     let approval: ApprovalId = "ap_01jcx3v9q8k2m4tz".parse().unwrap();
     let session: SessionId = "se_01jcx3v9q8k2m4tz".parse().unwrap();
-    let digest: Digest = of(json!("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
-    let request = Request::new(Tool::Shell, of(json!({"command": "ls", "cwd": "/"})));
+    let digest: Digest = from_json(json!("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
+    let request = Request::new(Tool::Shell, from_json(json!({"command": "ls", "cwd": "/"})));
     let conversation = json!({"agent": "a", "id": "c", "cwd": "/"});
     let query = TaskQuery { text: Some("a b".to_owned()), limit: Some(1), ..TaskQuery::default() };
     let output = OutputQuery { offset_bytes: Some(0), max_bytes: Some(1), ..OutputQuery::default() };
@@ -34,7 +34,7 @@ fn every_call() -> Vec<HttpRequest> {
         tasks::show(task).request,
         tasks::wait(task, 1).request,
         tasks::events(task).request,
-        tasks::events_in_time(task, 2.0).request,
+        tasks::replayed_events(task, 2.0).request,
         tasks::terminal_events(task).request,
         tasks::tool_task_events(task).request,
         control::cancel(task, Some("why")).request,
@@ -46,24 +46,24 @@ fn every_call() -> Vec<HttpRequest> {
         output::search(task, &search).request,
         output::screen(task).request,
         output::cast(task, Some(Version::V3)).request,
-        approvals::list(&of(paged.clone())).request,
+        approvals::list(&from_json(paged.clone())).request,
         approvals::show(approval).request,
-        approvals::answer(approval, &of(json!({"choice": Choice::Once}))).request,
+        approvals::answer(approval, &from_json(json!({"choice": Choice::Once}))).request,
         approvals::events().request,
-        grants::list(&of(paged.clone())).request,
+        grants::list(&from_json(paged.clone())).request,
         grants::show("gr_1").request,
-        grants::add(&of(json!({"verb": "ls", "directory": null}))).request,
+        grants::add(&from_json(json!({"verb": "ls", "directory": null}))).request,
         grants::revoke("gr_1").request,
         grants::narrow("gr_1").request,
-        sessions::list(&of(paged.clone())).request,
-        sessions::open(&of(json!({"title": "t"}))).request,
+        sessions::list(&from_json(paged.clone())).request,
+        sessions::open(&from_json(json!({"title": "t"}))).request,
         sessions::show(session).request,
         sessions::set_directory(session, "/").request,
         sessions::end(session).request,
         tokens::list().request,
-        tokens::create(&of(json!({"name": "n", "kind": "agent", "scopes": ["run"]}))).request,
+        tokens::create(&from_json(json!({"name": "n", "kind": "agent", "scopes": ["run"]}))).request,
         tokens::revoke("n").request,
-        receipts::list(&of(paged)).request,
+        receipts::list(&from_json(paged)).request,
         receipts::show(task, 1).request,
         receipts::signed_head().request,
         receipts::artifact(digest).request,
@@ -75,31 +75,31 @@ fn every_call() -> Vec<HttpRequest> {
         lifecycle::openapi().request,
         lifecycle::stop(None).request,
         lifecycle::listen(Some(([127, 0, 0, 1], 1).into())).request,
-        lifecycle::gc(&of(json!({"dry_run": true}))).request,
+        lifecycle::gc(&from_json(json!({"dry_run": true}))).request,
         lifecycle::rebuild().request,
         lifecycle::ledger().request,
-        hooks::before(&of(json!({"conversation": conversation, "command": "ls"}))).request,
-        hooks::after(&of(json!({"conversation": conversation, "tool_use": "1"}))).request,
-        hooks::redeem("t", &of(json!({"command": "ls", "cwd": "/"}))).request,
-        hooks::redeemed("t").request,
-        mcp::session(&of(json!({"conversation": conversation}))).request,
+        hooks::before(&from_json(json!({"conversation": conversation, "command": "ls"}))).request,
+        hooks::after(&from_json(json!({"conversation": conversation, "tool_use": "1"}))).request,
+        hooks::redeem("t", &from_json(json!({"command": "ls", "cwd": "/"}))).request,
+        hooks::ticket_task("t").request,
+        mcp::session(&from_json(json!({"conversation": conversation}))).request,
         mcp::stdio(session).request,
     ]
 }
 
-/// The route that a path leads to: one that names all of its parts goes before one with a placeholder.
+/// The route of a path: a route with a literal part takes precedence over one with a placeholder.
 fn route_of<'a>(paths: &'a serde_json::Map<String, Value>, path: &str) -> &'a str {
     let parts: Vec<&str> = path.split('/').collect();
-    let fits = |route: &&String| {
+    let matches = |route: &&String| {
         let names: Vec<&str> = route.split('/').collect();
         names.len() == parts.len() && names.iter().zip(&parts).all(|(name, part)| name.starts_with('{') || name == part)
     };
-    let route = paths.keys().filter(fits).min_by_key(|route| route.matches('{').count());
+    let route = paths.keys().filter(matches).min_by_key(|route| route.matches('{').count());
     route.unwrap_or_else(|| panic!("there is no route for {path}"))
 }
 
 #[test]
-fn every_route_has_a_call_that_asks_for_what_the_route_takes() {
+fn every_route_has_a_call_that_matches_its_description() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
     let paths = document["paths"].as_object().unwrap();

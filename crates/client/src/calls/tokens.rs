@@ -1,4 +1,4 @@
-//! Credentials for callers that cannot come through the socket.
+//! Credentials for callers that do not use the socket.
 
 use crate::{Call, HttpRequest};
 use countersign_model::api::{NewToken, TokenBody, TokenList, TokenView};
@@ -9,13 +9,13 @@ pub fn list() -> Call<TokenList> {
     Call::json(HttpRequest::get(&["tokens"]))
 }
 
-/// Makes a token. The answer holds it; it is never shown again.
+/// Creates a token. Only this answer contains it.
 #[must_use]
 pub fn create(body: &TokenBody) -> Call<NewToken> {
     Call::json(HttpRequest::post(&["tokens"]).json(body))
 }
 
-/// Revokes a token, by its id or its name.
+/// Revokes a token by its id or its name.
 #[must_use]
 pub fn revoke(id: &str) -> Call<TokenView> {
     Call::json(HttpRequest::delete(&["tokens", id]))

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and server-sent events without a socket: bytes in, what they mean out. Both faces feed the same code.
+//! HTTP/1.1 and server-sent events without a socket: bytes in, parsed values out. Both clients use this code.
 
 pub(crate) mod request;
 pub(crate) mod response;

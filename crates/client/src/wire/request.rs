@@ -1,11 +1,11 @@
-//! One request as a value, and as the bytes that go to an address.
+//! One request as a value, and as the bytes for an address.
 
 use crate::{Address, ClientError, Result};
-use countersign_model::api::{query::escaped, to_query};
+use countersign_model::api::{query::percent_encode, to_query};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// A request: what is asked, before it is known of which daemon.
+/// A request, before it is known which daemon gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
     method: String,
@@ -15,16 +15,16 @@ pub struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// `path` goes out as it is: [`HttpRequest::path`] makes one of parts.
+    /// `path` is sent unchanged; [`HttpRequest::path`] builds one from parts.
     #[must_use]
     pub fn new(method: &str, path: impl Into<String>) -> Self {
         Self { method: method.to_owned(), path: path.into(), headers: Vec::new(), body: None }
     }
 
-    /// A path of names and ids, each of which stays one part of it whatever it holds.
+    /// A path of names and ids. Each of them stays one component, whatever characters it contains.
     #[must_use]
     pub fn path(parts: &[&str]) -> String {
-        parts.iter().map(|part| format!("/{}", escaped(part))).collect()
+        parts.iter().map(|part| format!("/{}", percent_encode(part))).collect()
     }
 
     pub(crate) fn get(parts: &[&str]) -> Self {
@@ -51,8 +51,8 @@ impl HttpRequest {
         self
     }
 
-    /// A body as JSON. The types of the API can all be written as JSON: one that cannot goes out as `null`, which the
-    /// daemon refuses.
+    /// Adds a JSON body. All API types can be written as JSON; a body that cannot is sent as `null`, which the daemon
+    /// refuses.
     #[must_use]
     pub fn json<B: Serialize>(mut self, body: &B) -> Self {
         self.body = Some(serde_json::to_vec(body).unwrap_or_else(|_| b"null".to_vec()));
@@ -73,7 +73,7 @@ impl HttpRequest {
         self.body.is_some()
     }
 
-    /// The bytes that go to `address`. A header that would break out of its line is refused.
+    /// The bytes for `address`. A header with a control character is refused.
     pub(crate) fn to_bytes(&self, address: &Address) -> Result<Vec<u8>> {
         let upgrades = self.headers.iter().any(|(name, _)| name == "upgrade");
         let connection = if upgrades { "upgrade" } else { "close" };
@@ -104,7 +104,7 @@ mod tests {
     use countersign_model::api::{CancelBody, WaitQuery};
 
     #[test]
-    fn a_request_as_it_goes_over_each_transport() {
+    fn a_request_is_written_correctly_for_each_transport() {
         let body = CancelBody { reason: Some("why".to_owned()) };
         let request =
             HttpRequest::post(&["tasks", "a/b?c", "cancel"]).query(&WaitQuery { wait_ms: Some(5) }).json(&body);
@@ -120,9 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn a_header_stays_in_its_line() {
+    fn a_header_value_cannot_add_another_header() {
         let request = HttpRequest::get(&["tasks"]).header("idempotency-key", "a\r\nauthorization: x");
         let error = request.to_bytes(&Address::unix("/x")).unwrap_err();
-        assert!(!error.is_daemon_gone(), "asking again does not help: {error}");
+        assert!(!error.is_daemon_gone(), "trying again does not help: {error}");
     }
 }

@@ -1,42 +1,42 @@
-//! Reads one HTTP answer from bytes as they come: its head, then its body by length, in chunks or to the end.
+//! Reads one HTTP answer from bytes as they arrive: its head, then its body by length, in chunks or to the end.
 
 use crate::{ClientError, Result};
 
-/// Longer than any head or chunk header that the daemon sends.
+/// The maximum size of a head or a chunk header. The daemon sends shorter ones.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// What stands before the body.
+/// The head of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
-    /// How long the body is, if the daemon said so.
+    /// The length of the body, if the daemon sent it.
     pub(crate) length: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ParseStage {
     Head,
-    /// This number of bytes of the body is still to come.
+    /// This many bytes of the body are still missing.
     Bytes(u64),
     ChunkSize,
     Chunk(u64),
-    /// The line break behind a chunk.
+    /// The line break after a chunk.
     ChunkEnd,
-    /// Lines behind the last chunk, up to an empty one.
+    /// Lines after the last chunk, up to an empty one.
     Trailer,
-    /// The body ends with the connection, or the connection speaks something else from now on.
-    ToTheEnd,
+    /// The body ends with the connection, or the connection was upgraded to another protocol.
+    UntilClosed,
     Done,
 }
 
-/// One answer, as far as it has come.
+/// One answer, as far as it has arrived.
 #[derive(Debug)]
 pub(crate) struct ResponseReader {
     stage: ParseStage,
-    /// A head or a line that is not complete.
+    /// An incomplete head or line.
     line: Vec<u8>,
     head: Option<ResponseHead>,
-    /// Bytes of the body that nobody has taken yet.
+    /// Bytes of the body that have not been taken yet.
     body: Vec<u8>,
 }
 
@@ -49,20 +49,20 @@ impl ResponseReader {
         self.head
     }
 
-    /// The whole answer is there.
+    /// Whether the answer is complete.
     pub(crate) fn is_done(&self) -> bool {
         self.stage == ParseStage::Done
     }
 
-    /// The bytes of the body that have come since the last call.
+    /// The bytes of the body since the last call.
     pub(crate) fn take_body(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.body)
     }
 
-    /// The connection has ended; whether the answer has, too.
+    /// The connection has ended: an error unless the answer is complete.
     pub(crate) fn end(&mut self) -> Result<()> {
         match self.stage {
-            ParseStage::Done | ParseStage::ToTheEnd => {
+            ParseStage::Done | ParseStage::UntilClosed => {
                 self.stage = ParseStage::Done;
                 Ok(())
             }
@@ -74,7 +74,7 @@ impl ResponseReader {
         while !bytes.is_empty() {
             match self.stage {
                 ParseStage::Done => return Ok(()),
-                ParseStage::ToTheEnd => {
+                ParseStage::UntilClosed => {
                     self.body.extend_from_slice(bytes);
                     return Ok(());
                 }
@@ -94,7 +94,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// Moves up to `left` bytes into the body; how many are then left.
+    /// Moves up to `left` bytes into the body; returns how many are still missing.
     fn take(&mut self, bytes: &mut &[u8], left: u64) -> u64 {
         let n = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         self.body.extend_from_slice(&bytes[..n]);
@@ -102,14 +102,14 @@ impl ResponseReader {
         left - n as u64
     }
 
-    /// Goes on to the end of a line, and reads what is complete with it.
+    /// Reads to the end of a line, and parses the line or head that is complete with it.
     fn feed_line(&mut self, bytes: &mut &[u8]) -> Result<()> {
         let end = bytes.iter().position(|b| *b == b'\n');
         let n = end.map_or(bytes.len(), |at| at + 1);
         self.line.extend_from_slice(&bytes[..n]);
         *bytes = &bytes[n..];
         if self.line.len() > MAX_LINE_BYTES {
-            return Err(ClientError::unreadable("an HTTP head that does not end"));
+            return Err(ClientError::unreadable("an HTTP head without an end"));
         }
         if end.is_none() || self.stage == ParseStage::Head && !self.line.ends_with(b"\r\n\r\n") {
             return Ok(());
@@ -140,7 +140,7 @@ impl ResponseReader {
         let length = match field("content-length").map(str::parse) {
             None => None,
             Some(Ok(length)) => Some(length),
-            Some(Err(_)) => return Err(ClientError::unreadable("a content-length that is no number")),
+            Some(Err(_)) => return Err(ClientError::unreadable("a content-length that is not a number")),
         };
         let chunked = field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
         self.head = Some(ResponseHead { status, length: length.filter(|_| !chunked) });
@@ -149,7 +149,7 @@ impl ResponseReader {
             _ if chunked => ParseStage::ChunkSize,
             (_, Some(0)) => ParseStage::Done,
             (_, Some(length)) => ParseStage::Bytes(length),
-            (_, None) => ParseStage::ToTheEnd,
+            (_, None) => ParseStage::UntilClosed,
         })
     }
 }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Fed in pieces of `step` bytes: its head and body, if it was complete at its end.
+    /// Feeds the bytes in pieces of `step` bytes; returns head and body if the answer was complete.
     fn read(bytes: &[u8], step: usize) -> Option<(ResponseHead, Vec<u8>)> {
         let (mut reader, mut body) = (ResponseReader::new(), Vec::new());
         for piece in bytes.chunks(step) {
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_body_by_its_length() {
+    fn a_body_is_read_by_its_length() {
         check("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", Some((200, Some(5), "hello")));
         check("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", Some((201, Some(0), "")));
         check("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello", None);
     }
 
     #[test]
-    fn a_body_in_chunks() {
+    fn a_body_is_read_in_chunks() {
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
         check(
             &format!("{head}5\r\nhello\r\nA;x=y\r\n, world\r\n!\r\n0\r\n\r\n"),
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn a_body_to_the_end_or_none() {
+    fn a_body_without_a_length_ends_with_the_connection() {
         check("HTTP/1.1 200 OK\r\n\r\nall of it", Some((200, None, "all of it")));
         check("HTTP/1.1 101 Switching Protocols\r\nupgrade: mcp\r\n\r\n{}\n", Some((101, None, "{}\n")));
         check("HTTP/1.1 304 Not Modified\r\ncontent-length: 7\r\n\r\n", Some((304, Some(7), "")));
     }
 
     #[test]
-    fn what_is_no_answer() {
+    fn bytes_that_are_not_an_answer_are_refused() {
         check("", None);
         check("HTTP/1.1 200", None);
         check("SSH-2.0-OpenSSH\r\n\r\n", None);
@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_of_any_size_cut_anywhere(parts in prop::collection::vec("[a-z\r\n]{1,40}", 0..8), step in 1usize..50) {
+        fn chunks_of_any_size_can_be_cut_anywhere(parts in prop::collection::vec("[a-z\r\n]{1,40}", 0..8), step in 1usize..50) {
             let mut text = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
             for part in &parts {
                 text += &format!("{:x}\r\n{part}\r\n", part.len());
@@ -233,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50) {
+        fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50) {
             let _ = read(&bytes, step);
         }
     }

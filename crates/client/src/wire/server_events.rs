@@ -1,21 +1,21 @@
-//! Reads server-sent events from bytes as they come. Knows nothing of what they mean.
+//! Reads server-sent events from bytes as they arrive. Does not interpret them.
 
 use crate::{ClientError, Result};
 use std::collections::VecDeque;
 
-/// Longer than any event that the daemon sends.
+/// The maximum size of an event. The daemon sends shorter ones.
 const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// One event, as it was sent.
+/// One event, as sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerEvent {
     pub(crate) id: Option<String>,
-    /// The `event` field; without one it is a plain message.
+    /// The `event` field; none for a plain message.
     pub(crate) kind: Option<String>,
     pub(crate) data: String,
 }
 
-/// Lines in, events out. Comments and retry hints pass by.
+/// Turns lines into events. Comments and retry hints are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct ServerEvents {
     line: Vec<u8>,
@@ -38,7 +38,7 @@ impl ServerEvents {
         Ok(())
     }
 
-    /// The next event that has come whole.
+    /// The next complete event.
     pub(crate) fn next(&mut self) -> Option<ServerEvent> {
         self.complete.pop_front()
     }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn events_with_and_without_names() {
+    fn events_are_parsed_with_and_without_a_name() {
         check(
             "retry: 2000\n\nid: 7.1\ndata: {\"a\":1}\n\nevent: end\ndata: {}\n\n",
             &[event(Some("7.1"), None, "{\"a\":1}"), event(None, Some("end"), "{}")],
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn comments_lines_of_data_and_carriage_returns() {
+    fn comments_multiple_data_lines_and_carriage_returns_are_parsed() {
         check(": now\n\ndata: a: b\r\ndata:c\r\n\r\n: \n\n", &[event(None, None, "a: b\nc")]);
     }
 
     #[test]
-    fn an_event_that_was_cut_off_is_none() {
+    fn an_incomplete_event_is_not_returned() {
         check("id: 1\ndata: x\n\nid: 2\ndata: y\n", &[event(Some("1"), None, "x")]);
     }
 }

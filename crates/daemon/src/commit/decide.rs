@@ -226,7 +226,7 @@ impl CommitLoop {
         let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
         let found = match fresh.or_else(|| self.joined_keys.get(&new.key).copied()) {
             Some(found) => Some(found),
-            None => self.reader.by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
+            None => self.reader.task_by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
         };
         match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY_KEY_LIFETIME) {
             None => Ok(None),

@@ -198,7 +198,7 @@ pub(crate) enum FactsAtLaunch {
 impl FactsAtLaunch {
     pub(crate) fn compare(asked: &Facts, now: Option<&Facts>) -> Self {
         match now {
-            Some(now) if now.same(asked) => FactsAtLaunch::Same,
+            Some(now) if now.still_matches(asked) => FactsAtLaunch::Same,
             Some(now) if now.cwd != asked.cwd => {
                 FactsAtLaunch::Changed("the working directory changed after the request")
             }

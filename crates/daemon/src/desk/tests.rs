@@ -385,7 +385,7 @@ fn uses_are_counted_with_the_permit_and_survive_a_replay() {
         .step(DeskEvent::Covered { task, grants: vec![id], sandbox: permitted(Confinement::Shield), shim: Some(1) })
         .unwrap();
     assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
-    assert!(!desk.desk.register.grants.get(id).unwrap().holds(Timestamp::from_micros(0)));
+    assert!(!desk.desk.register.grants.get(id).unwrap().is_valid_at(Timestamp::from_micros(0)));
 }
 
 #[test]

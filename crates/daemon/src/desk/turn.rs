@@ -60,7 +60,7 @@ impl Turn<'_> {
             }
             DeskEvent::Sealed { seq, at, touched, sealed, signed } => self.on_sealed(seq, at, touched, sealed, signed),
             DeskEvent::DaemonState { state, reason, boot } => {
-                self.decide_daemon(Decision::House { state, reason, boot })
+                self.decide_daemon(Decision::DaemonStateChanged { state, reason, boot })
             }
             DeskEvent::Shutdown(step) => self.decide_daemon(Decision::Shutdown(step)),
             DeskEvent::Key(key) => self.decide_daemon(Decision::Key(key)),
@@ -385,7 +385,7 @@ impl Turn<'_> {
     fn save_grants(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
         let mut saved: Vec<SavedGrant> = Vec::new();
         for grant in grants {
-            let saved_or_equal = match self.desk.register.grants.same(&grant, self.now.at) {
+            let saved_or_equal = match self.desk.register.grants.find_same(&grant, self.now.at) {
                 Some(same) => same.clone(),
                 None => {
                     self.step.may_release.extend(self.desk.tasks_grant_may_cover(&grant));

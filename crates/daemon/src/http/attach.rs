@@ -323,7 +323,7 @@ impl AttachedViewer {
             // The viewer has seen the kept part of the end on the screen.
             Ok(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.shows_screen() => {}
             Ok(RecordContent::Frame(frame @ Frame::Output { .. })) => self.send_bytes(&frame).await?,
-            Ok(RecordContent::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
+            Ok(RecordContent::Frame(frame @ Frame::Gap { .. })) => self.gaps.add_frame(&frame),
             Ok(RecordContent::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => {
                 self.limited = true
             }
@@ -344,7 +344,7 @@ impl AttachedViewer {
 
     async fn send_bytes(&mut self, frame: &Frame) -> Result<(), DetachCause> {
         let Some(chunk) = OutputChunk::from_frame(frame) else { return Ok(()) };
-        let dropped = self.gaps.before(chunk.stream, chunk.offset);
+        let dropped = self.gaps.dropped_before(chunk.stream, chunk.offset);
         let bytes = self.ops.records.read_chunk(self.task, chunk, dropped).map_err(TaskRefusal::from)?;
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }

@@ -19,7 +19,8 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use countersign_model::{
-    CredentialScope, Decision, INLINE_WHOLE, Record, RecordContent, Refusal, RefusalCode, Rendered, TaskId, TaskState,
+    CredentialScope, Decision, MAX_COMPLETE_BYTES, Record, RecordContent, Refusal, RefusalCode, RenderedOutput, TaskId,
+    TaskState,
     api::EventQuery,
     view::{self, View},
 };
@@ -282,16 +283,16 @@ impl EventReader {
                 None
             };
             if let Some(Record { what: RecordContent::Frame(frame), .. }) = &record {
-                self.gaps.note(frame);
+                self.gaps.add_frame(frame);
             }
             let rendered = record.as_ref().and_then(|r| self.render_output(r));
             match self.view {
                 View::Native => {
-                    let line = rendered.map_or_else(|| line.clone(), |r| r.beside(&line));
+                    let line = rendered.map_or_else(|| line.clone(), |r| r.add_to_line(&line));
                     let _ = write!(out, "id: {seq}\ndata: {line}\n\n");
                 }
                 View::Terminal => {
-                    let line = rendered.map_or_else(|| line.clone(), |r| r.beside(&line));
+                    let line = rendered.map_or_else(|| line.clone(), |r| r.add_to_line(&line));
                     let _ = write!(out, "id: {seq}\ndata: {}\n\n", view::terminal(&line));
                 }
                 View::ToolTask => self.tool_task(&mut out, seq, record.as_ref(), rendered.as_ref())?,
@@ -317,27 +318,32 @@ impl EventReader {
 
     /// The readable part of an output frame. Missing or changed bytes do not end the stream: the frame is shown with
     /// the reason in their place.
-    fn render_output(&self, record: &Record) -> Option<Rendered> {
+    fn render_output(&self, record: &Record) -> Option<RenderedOutput> {
         let RecordContent::Frame(frame) = &record.what else { return None };
         let chunk = OutputChunk::from_frame(frame)?;
         let encode = |b: &[u8]| STANDARD.encode(b);
         let (records, len) = (&self.ops.records, chunk.len);
-        let dropped = self.gaps.before(chunk.stream, chunk.offset);
-        let long = len > INLINE_WHOLE as u64;
+        let dropped = self.gaps.dropped_before(chunk.stream, chunk.offset);
+        let long = len > MAX_COMPLETE_BYTES as u64;
         let read = if long && self.ops.registry.has_shim(self.task) {
             // A live shim just wrote it: reading the whole chunk to verify it would slow the task down.
-            let ends = records.read_chunk_ends(self.task, chunk, dropped, Rendered::END);
-            ends.map(|(head, tail)| Rendered::ends(&head, &tail, len, encode))
+            let ends = records.read_chunk_ends(self.task, chunk, dropped, RenderedOutput::END_BYTES);
+            ends.map(|(head, tail)| RenderedOutput::ends(&head, &tail, len, encode))
         } else {
             records.read_chunk(self.task, chunk, dropped).map(|bytes| {
                 if long {
-                    Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], len, encode)
+                    RenderedOutput::ends(
+                        &bytes[..RenderedOutput::END_BYTES],
+                        &bytes[bytes.len() - RenderedOutput::END_BYTES..],
+                        len,
+                        encode,
+                    )
                 } else {
-                    Rendered::whole(&bytes, encode)
+                    RenderedOutput::complete(&bytes, encode)
                 }
             })
         };
-        Some(read.unwrap_or_else(|e| Rendered::unreadable(e.to_string())))
+        Some(read.unwrap_or_else(|e| RenderedOutput::unreadable(e.to_string())))
     }
 
     fn tool_task(
@@ -345,7 +351,7 @@ impl EventReader {
         out: &mut String,
         seq: u64,
         record: Option<&Record>,
-        rendered: Option<&Rendered>,
+        rendered: Option<&RenderedOutput>,
     ) -> ApiResult<()> {
         let Some(record) = record else { return Ok(()) };
         match &mut self.state {

@@ -185,7 +185,7 @@ impl FeedReader {
 
     fn read(&self, after: i64, lines: u32) -> ApiResult<FeedBatch> {
         let Self { ops, caller, selection: wants } = self;
-        let batch = ops.records.read_ledger(|r| r.after(after, lines))?;
+        let batch = ops.records.read_ledger(|r| r.decisions_after(after, lines))?;
         let more = batch.len() == lines as usize;
         let mut piece =
             FeedBatch { text: String::new(), last: after, more, next: (2 * lines).min(MAX_BATCH_DECISIONS) };

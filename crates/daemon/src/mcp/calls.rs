@@ -35,7 +35,7 @@ pub(super) async fn call_operation(
     name: &str,
     mut args: Map<String, Value>,
 ) -> Option<Result<CallOutcome, TaskRefusal>> {
-    let spec = tools::named(name).filter(|spec| spec.mcp)?;
+    let spec = tools::find_tool(name).filter(|spec| spec.mcp)?;
     // A null argument counts as missing.
     args.retain(|_, value| !value.is_null());
     if let Err(refusal) = spec.check_arguments(&args) {

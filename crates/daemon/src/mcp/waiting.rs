@@ -351,7 +351,7 @@ impl DaemonTools {
         if state.first_seq().is_some() && state.expired_at.is_none() {
             let output = json!(ops::output::bounded_output(&self.ops, &state)?);
             for (name, stream) in &state.io.streams {
-                if stream.bytes > countersign_model::INLINE_WHOLE as u64 {
+                if stream.bytes > countersign_model::MAX_COMPLETE_BYTES as u64 {
                     let uri = format!("countersign://tasks/{task}/{name}");
                     links.push(ResourceLink { uri, name: format!("{name} of {task}"), bytes: stream.bytes });
                 }

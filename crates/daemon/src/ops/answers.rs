@@ -32,7 +32,7 @@ const MAX_CARDS_PER_SESSION: usize = 8;
 fn tasks_with_card(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
     let mut cards: HashMap<Option<SessionId>, usize> = HashMap::new();
     let (mut with, mut without) = (Vec::new(), 0);
-    for (task, session) in ops.records.read_ledger(|r| r.waiting_for_a_person(caller.principal))? {
+    for (task, session) in ops.records.read_ledger(|r| r.tasks_waiting_for_approval(caller.principal))? {
         if !caller.can_see(&ops.records.roster(), caller.principal, session) {
             continue;
         }
@@ -62,7 +62,7 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ApprovalQuery) 
 
 fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiResult<ApprovalPage> {
     let (mut tasks, without_card) = if query.all {
-        (ops.records.read_ledger(|r| r.asked(caller.principal, query.cursor, limit as u32 + 1))?, 0)
+        (ops.records.read_ledger(|r| r.tasks_with_approval(caller.principal, query.cursor, limit as u32 + 1))?, 0)
     } else {
         let (mut with, without) = tasks_with_card(ops, caller)?;
         with.retain(|task| query.cursor.is_none_or(|cursor| *task > cursor));
@@ -121,7 +121,7 @@ async fn build_card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Ch
         })
     };
     let (prepared, request) = preparing.await.ok()??;
-    let requester = Requester::of_task(&ops.records.state(task).ok()?);
+    let requester = Requester::from_task(&ops.records.state(task).ok()?);
     let gate = Arc::clone(&ops.gate);
     let judged = ops.commit.read_register(move |register| {
         let session = requester.session.and_then(|s| register.roster.session(s)).cloned();

@@ -72,7 +72,7 @@ fn send_recording(
             let mut text = String::new();
             let record = Record::parse(&line).map_err(io::Error::other)?;
             let (RecordContent::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
-            gaps.note(frame);
+            gaps.add_frame(frame);
             // The initial size of a terminal comes before its output.
             let cast = match (&mut cast, frame) {
                 (Some(cast), _) => cast,
@@ -85,7 +85,7 @@ fn send_recording(
             };
             text += &match OutputChunk::from_frame(frame) {
                 Some(chunk) => {
-                    let dropped = gaps.before(chunk.stream, chunk.offset);
+                    let dropped = gaps.dropped_before(chunk.stream, chunk.offset);
                     let bytes = ops.records.read_chunk(state.task_id, chunk, dropped);
                     cast.output(t_us, chunk.stream, &bytes.map_err(io::Error::other)?)
                 }

@@ -33,7 +33,7 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> 
     let page = move |register: &Register| {
         let now = clock::now();
         let wanted = |g: &&Grant| {
-            g.holds(now)
+            g.is_valid_at(now)
                 && g.principal == caller.principal
                 && g.session.is_none_or(|s| caller.can_see(&roster, g.principal, Some(s)))
                 && query.cursor.is_none_or(|before| g.id < Some(before))

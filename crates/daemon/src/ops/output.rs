@@ -6,7 +6,8 @@ use crate::lock;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use countersign_model::{
-    CredentialScope, Encoding, INLINE_WHOLE, Mode, Refusal, RefusalCode, Rendered, StreamName, TaskId, TaskState,
+    CredentialScope, Encoding, MAX_COMPLETE_BYTES, Mode, Refusal, RefusalCode, RenderedOutput, StreamName, TaskId,
+    TaskState,
     api::{BoundedOutput, OutputGap, OutputPage, OutputQuery},
 };
 use countersign_store::output::{Gap, ReadError};
@@ -249,21 +250,21 @@ pub(crate) fn bounded_output(ops: &Ops, state: &TaskState) -> ApiResult<BoundedO
 }
 
 /// A stream: complete if short, otherwise both ends.
-pub(crate) fn both_ends(ops: &Ops, state: &TaskState, stream: StreamName) -> ApiResult<Rendered> {
+pub(crate) fn both_ends(ops: &Ops, state: &TaskState, stream: StreamName) -> ApiResult<RenderedOutput> {
     let encode = |bytes: &[u8]| STANDARD.encode(bytes);
-    let Some(reading) = ops.records.output(state)? else { return Ok(Rendered::whole(b"", encode)) };
+    let Some(reading) = ops.records.output(state)? else { return Ok(RenderedOutput::complete(b"", encode)) };
     let mut reading = lock(&reading);
     reading.refresh()?;
-    let (total, whole) = (reading.total(stream), INLINE_WHOLE as u64);
+    let (total, whole) = (reading.total(stream), MAX_COMPLETE_BYTES as u64);
     if total <= whole {
-        return Ok(Rendered::whole(&reading.read_bytes(stream, 0, whole)?, encode));
+        return Ok(RenderedOutput::complete(&reading.read_bytes(stream, 0, whole)?, encode));
     }
     let (head, tail) = reading.gap(stream).map_or((total, total), |gap| (gap.offset, total - gap.end()));
     let half = whole / 2;
     let head = reading.read_bytes(stream, 0, half.min(head))?;
     let tail = half.min(tail);
     let tail = reading.read_bytes(stream, total - tail, tail)?;
-    Ok(Rendered::ends(&head, &tail, total, encode))
+    Ok(RenderedOutput::ends(&head, &tail, total, encode))
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ pub(crate) async fn envelope(ops: &Arc<Ops>, caller: &Caller, id: &str, query: W
 /// The task of a receipt that is named by its own id or number.
 fn task_of_named_receipt(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
     let signed = match (text.parse(), text.parse::<u64>()) {
-        (Ok(receipt), _) => ops.records.read_ledger(|r| r.receipt_named(receipt))?,
+        (Ok(receipt), _) => ops.records.read_ledger(|r| r.receipt_by_id(receipt))?,
         // Ids are longer.
         (_, Ok(number)) if text.len() < 10 => ops.records.read_ledger(|r| r.receipt(number))?,
         _ if text.starts_with("rc_") => None,
@@ -116,7 +116,7 @@ async fn wait_for_receipt(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiRe
     let mut notifications = ops.registry.subscribe(task);
     let there = async {
         loop {
-            if let Some(signed) = ops.records.read_ledger(|r| r.receipt_of(task))? {
+            if let Some(signed) = ops.records.read_ledger(|r| r.receipt_of_task(task))? {
                 return Ok(Some(signed));
             }
             if notifications.changed().await.is_err() {
@@ -126,7 +126,7 @@ async fn wait_for_receipt(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiRe
     };
     let found = match tokio::time::timeout(wait, there).await {
         Ok(found) => found,
-        Err(_) => Ok(ops.records.read_ledger(|r| r.receipt_of(task))?),
+        Err(_) => Ok(ops.records.read_ledger(|r| r.receipt_of_task(task))?),
     };
     if found.as_ref().is_ok_and(Option::is_some) {
         ops.registry.forget_task(task);
@@ -208,7 +208,7 @@ fn find_artifact(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<Artifa
         }
         let file = match ops.records.open_file(task, &name) {
             Ok(file) => file,
-            Err(_) if ops.records.read_ledger(|r| r.expired(task))? => {
+            Err(_) if ops.records.read_ledger(|r| r.is_expired(task))? => {
                 expired = Some(task);
                 continue;
             }

@@ -65,7 +65,7 @@ impl SocketPeer {
     /// Adds a user of the machine who calls for the first time.
     pub(crate) async fn add_new_user(&self, ops: &Ops) -> Result<(), Refusal> {
         let Some(uid) = self.uid else { return Ok(()) };
-        let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
+        let known = uid == 0 || ops.roster.borrow().principal_of_uid(uid).is_some();
         if known || !ops.users.is_system_service() || ops.reading_only.is_set() {
             return Ok(());
         }
@@ -240,7 +240,7 @@ fn with_known_processes<T>(ops: &Ops, inspect: impl FnOnce(&KnownProcesses<'_>) 
     let roster = Arc::clone(&ops.roster.borrow());
     inspect(&KnownProcesses {
         shim: &|pid| ops.registry.task_of_shim(pid),
-        agent: &|process| roster.of_agent(process).map(|s| s.id),
+        agent: &|process| roster.session_of_agent(process).map(|s| s.id),
         left: &|chain| left_agent::find_trace(chain, &roster),
         daemon: std::process::id(),
     })
@@ -258,8 +258,11 @@ fn find_system_user(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> 
     let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not report the calling user"))?;
     let roster = ops.roster.borrow();
     let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_system_service() && uid == 0;
-    let principal =
-        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_system_service()) };
+    let principal = if owner {
+        Some(PrincipalId::owner())
+    } else {
+        roster.principal_of_uid(uid).filter(|_| ops.users.is_system_service())
+    };
     match principal {
         Some(principal) => {
             let recorded_name = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
@@ -339,7 +342,7 @@ pub(crate) fn caller_for_token(ops: &Ops, token: &str) -> Result<Caller, Refusal
     let now = clock::now();
     let stored = ops.roster.borrow().token(id).cloned().ok_or_else(invalid_token_refusal)?;
     // This compares digests, not tokens: the time it takes reveals nothing.
-    if stored.hash != Digest::sha256(&[token.as_bytes()]) || !stored.holds(now) {
+    if stored.hash != Digest::sha256(&[token.as_bytes()]) || !stored.is_valid_at(now) {
         return Err(invalid_token_refusal());
     }
     if stored.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
@@ -352,7 +355,7 @@ pub(crate) fn caller_for_token(ops: &Ops, token: &str) -> Result<Caller, Refusal
         audience: stored.audience,
         token: Some(id),
         visibility: Visibility::All,
-        via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", stored.name))),
+        via: Via::from_token(countersign_redact::text_by_shape(&format!("token {}", stored.name))),
         process: None,
         doubtful: false,
         uid: None,

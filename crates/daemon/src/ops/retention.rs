@@ -52,7 +52,7 @@ fn count_bytes(bytes: u64) -> String {
 async fn finish_decided(ops: &Arc<Ops>) -> Result<(), Refusal> {
     let _lock = ops.retention_lock.lock().await;
     for task in tasks_on_disk(ops).await?.into_keys() {
-        if ops.records.read_ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))? {
+        if ops.records.read_ledger(|r| r.is_expired(task)).map_err(|e| internal(e.to_string()))? {
             remove_directory(ops, task).await?;
         }
     }
@@ -75,11 +75,14 @@ pub(crate) async fn run_once(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -
     for (task, bytes) in found {
         let too_much = left > rule.bytes;
         // A task cannot have settled before it was created: the ledger need not be read for young ones.
-        let due = too_much || now.since(task.asked_about()) >= oldest;
+        let due = too_much || now.since(task.created_at()) >= oldest;
         // The files of a task without a receipt are still needed for it, however long that takes.
         let due = due && ops.records.read_ledger(|r| r.is_sealed(task)).map_err(|e| internal(e.to_string()))?;
-        let known =
-            if due { ops.records.read_ledger(|r| r.settled(task)).map_err(|e| internal(e.to_string()))? } else { None };
+        let known = if due {
+            ops.records.read_ledger(|r| r.settled_at(task)).map_err(|e| internal(e.to_string()))?
+        } else {
+            None
+        };
         let why = match known {
             Some((at, _)) if now.since(at) >= oldest => Text::from_static("older than the retention period"),
             Some(_) if too_much => Text::from_static("over the size limit of retention"),
@@ -137,7 +140,7 @@ fn directory_size(dir: &Path) -> u64 {
 
 async fn expire_task(ops: &Arc<Ops>, task: TaskId, seq: u64, bytes: u64, why: Text) -> Result<(), Refusal> {
     // If the removal was already decided, a crash came before it.
-    let decided = ops.records.read_ledger(|r| r.expired(task)).map_err(|e| internal(e.to_string()))?;
+    let decided = ops.records.read_ledger(|r| r.is_expired(task)).map_err(|e| internal(e.to_string()))?;
     if !decided {
         let streams = {
             let ops = Arc::clone(ops);

@@ -92,10 +92,10 @@ fn draw_recording(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
                 RecordContent::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
                 RecordContent::Frame(frame) => match OutputChunk::from_frame(&frame) {
                     Some(chunk) => {
-                        let dropped = gaps.before(chunk.stream, chunk.offset);
+                        let dropped = gaps.dropped_before(chunk.stream, chunk.offset);
                         screen.feed(&ops.records.read_chunk(state.task_id, chunk, dropped)?);
                     }
-                    None => gaps.note(&frame),
+                    None => gaps.add_frame(&frame),
                 },
                 _ => {}
             }

@@ -15,7 +15,7 @@ use countersign_model::{
     api::{Conversation, DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery},
 };
 use countersign_redact::text_by_shape;
-use countersign_store::{clock, is_a_persons, proc, random, world};
+use countersign_store::{clock, is_person_terminal, proc, random, world};
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc, time::Duration};
 
 const DEFAULT_PAGE_ITEMS: usize = 100;
@@ -229,7 +229,7 @@ fn find_ancestor(caller: &Caller, pid: u32) -> ApiResult<Process> {
                 .hint("`agent_pid` must be the agent that started the caller"),
         )
     };
-    if is_a_persons(pid) {
+    if is_person_terminal(pid) {
         let refusal = Refusal::new(
             RefusalCode::BadRequest,
             format!("process {pid} belongs to a person and has other processes of that person below it"),
@@ -267,7 +267,7 @@ fn directory_facts(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     let fact =
         fact.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, format!("the directory {} does not exist", shown())))?;
     let mut facts = Facts { cwd: fact, ..Facts::none(directory) };
-    if let Some(top) = run_as.with_fs_ids(|| world::repository(&facts.cwd.resolved))? {
+    if let Some(top) = run_as.with_fs_ids(|| world::find_repository(&facts.cwd.resolved))? {
         facts.repositories.insert(facts.cwd.resolved.clone(), top);
     }
     Ok(facts)
@@ -471,7 +471,7 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
 /// The tasks that were to end with their session and have not.
 fn tasks_to_stop(ops: &Ops, session: SessionId) -> ApiResult<Vec<(TaskId, Status)>> {
     let mut found = Vec::new();
-    for task in ops.records.read_ledger(|r| r.open_in(session))? {
+    for task in ops.records.read_ledger(|r| r.open_tasks_of_session(session))? {
         let state = ops.records.state(task)?;
         let ends =
             state.request.on_session_end == OnSessionEnd::Stop || state.request.tool == Tool::SetWorkingDirectory;

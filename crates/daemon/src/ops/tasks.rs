@@ -45,7 +45,7 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
         text: query.text,
         limit: limit as u32 + 1,
     };
-    let mut tasks = ops.records.read_ledger(|r| r.list(&filter))?;
+    let mut tasks = ops.records.read_ledger(|r| r.list_tasks(&filter))?;
     let more = tasks.len() > limit;
     tasks.truncate(limit);
     let all = tasks.len();

@@ -176,7 +176,7 @@ pub(crate) async fn hook_after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterB
 
 /// The newest open task of a session that runs in witness mode under this tool use.
 fn find_observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
-    for task in ops.records.read_ledger(|r| r.open_in(session))?.into_iter().rev() {
+    for task in ops.records.read_ledger(|r| r.open_tasks_of_session(session))?.into_iter().rev() {
         let state = ops.records.state(task)?;
         let named = state.request.labels.get(TOOL_USE_LABEL).is_some_and(|name| name.as_str() == tool_use);
         if state.observed() && !state.settled() && named {

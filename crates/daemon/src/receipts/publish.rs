@@ -86,7 +86,7 @@ fn publish(home: &Home, task: TaskId, run_as: &dyn Fn(PrincipalId) -> io::Result
     if !lines.first().is_some_and(|(_, line)| line.contains(r#""workspace":"#)) {
         return Ok(());
     }
-    let Some(state) = TaskStream::state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
+    let Some(state) = TaskStream::read_state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
     let Some(workspace) = &state.request.workspace else { return Ok(()) };
     let user = run_as(state.request.principal)?.user;
     let user = user.as_ref();

@@ -277,7 +277,7 @@ impl Sealer {
             sealing,
             file_key: case::mask_key(&gate.key),
             skip: gate.protected.iter().map(PathBuf::from).collect(),
-            last_before_start: ledger.last(),
+            last_before_start: ledger.last_number(),
             after_a_crash,
             ledger_usable: reading_only.is_none(),
             announced: !reader.keys()?.is_empty(),
@@ -296,7 +296,7 @@ impl Sealer {
 
     /// Works until all handles are dropped.
     pub(crate) fn run(mut self) {
-        self.backlog = self.reader.unsealed().unwrap_or_default().into();
+        self.backlog = self.reader.unsealed_tasks().unwrap_or_default().into();
         // Sealing must not take the processor from running tasks.
         let _ = rustix::process::setpriority_process(None, SEALER_NICE);
         // The key must be in the ledger before it signs anything; if this fails, the first receipt tries again.
@@ -317,7 +317,7 @@ impl Sealer {
                 continue;
             }
             if self.backlog.is_empty() {
-                let unsealed = self.reader.unsealed().unwrap_or_default();
+                let unsealed = self.reader.unsealed_tasks().unwrap_or_default();
                 self.backlog = unsealed.into_iter().filter(|task| !self.has_given_up(*task)).collect();
             }
             if self.waiting.is_empty() && self.remaining_pause() > Duration::ZERO {
@@ -445,7 +445,7 @@ impl Sealer {
         self.announce_key()?;
         let (mut open, mut failed, mut seen) = (Vec::with_capacity(tasks.len()), Vec::new(), HashSet::new());
         let tasks: Vec<TaskId> = tasks.iter().copied().filter(|task| seen.insert(*task)).collect();
-        closing::sync(&self.home, &tasks).map_err(SealError::Sync)?;
+        closing::sync_tasks(&self.home, &tasks).map_err(SealError::Sync)?;
         for task in tasks {
             match self.read_unsealed(task) {
                 Ok(closed) => open.extend(closed),
@@ -506,7 +506,7 @@ impl Sealer {
     ) -> Result<(DeskEvent, Digest), SealError> {
         let (task, seq, at) = (closed.account.state.task_id, closed.next_seq, clock::now());
         let key = self.key.as_ref().ok_or(SealError::NoKey)?;
-        let settled = self.reader.settled_by(task)?.filter(|n| *n <= self.last_before_start);
+        let settled = self.reader.settling_decision(task)?.filter(|n| *n <= self.last_before_start);
         let late = match settled {
             Some(n) => self.after_a_crash || self.reader.crashed_since(n)?,
             None => false,
@@ -515,7 +515,7 @@ impl Sealer {
         if let Some(touched) = &touched {
             let decision = Decision::Touched(touched.clone());
             let line = Record::decision_line(seq, at, &decision);
-            closed.add(&line, &Record { seq, at, t_us: None, what: RecordContent::Decision(decision) });
+            closed.apply_decision(&line, &Record { seq, at, t_us: None, what: RecordContent::Decision(decision) });
         }
         let receipt = ReceiptId::mint(&mut self.mint, at.millis(), u32::from_le_bytes(random()));
         let seal = ReceiptPosition { receipt, home: self.home_id, number, prev, ledger_head, at, late };
@@ -561,9 +561,10 @@ impl Sealer {
 
     fn sign_expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
         let key = self.key.as_ref().ok_or_else(|| no_key_refusal(&self.sealing))?;
-        let signed = self.reader.receipt_of(task).map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
+        let signed =
+            self.reader.receipt_of_task(task).map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
         let signed = signed.ok_or_else(|| Refusal::new(RefusalCode::NotSealed, format!("{task} has no receipt")))?;
-        Ok(key.expiry(task, signed.digest()))
+        Ok(key.sign_expiry(task, signed.digest()))
     }
 
     /// Rotates to a new key. The old key signs for the new one, unless it is lost.
@@ -580,7 +581,7 @@ impl Sealer {
         let next = prepare_signing_key(&self.home, before.map(|k| k.public().id())).map_err(|e| internal(&e))?;
         let public = next.public();
         let announced = match before {
-            Some(old) => old.announce(public),
+            Some(old) => old.announce_key(public),
             None => KeyAnnounced { key: public.id(), public: public.bytes(), by: None, signature: None },
         };
         self.commit.decide_blocking(vec![DeskEvent::Key(announced.clone())])?;
@@ -668,7 +669,8 @@ impl Sealer {
         let mut touched =
             TouchedFiles { observed: FileObservation::Scan, roots: prepared, complete: found.complete, ..known };
         // Without the task's secrets, or with hidden input, a file name may contain a secret.
-        let mask = self.launch_secrets.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
+        let mask =
+            self.launch_secrets.mask(state.task_id, self.file_key).filter(|_| !closed.account.has_hidden_input());
         let Some(mask) = mask else {
             touched.complete &= found.files.is_empty();
             touched.more = found.files.len() as u64 + found.more;

@@ -102,7 +102,7 @@ impl Records {
 
     /// Switches to the ledger at this path.
     pub(crate) fn switch_ledger(&self, path: &Path) {
-        self.readers.switch(path);
+        self.readers.switch_file(path);
     }
 
     pub(crate) fn roster(&self) -> Arc<Roster> {
@@ -111,28 +111,28 @@ impl Records {
 
     /// Opens a file of a task. It must be a regular file.
     pub(crate) fn open_file(&self, task: TaskId, name: &str) -> io::Result<File> {
-        output::regular(&self.home.task_dir(task).join(name))
+        output::open_regular(&self.home.task_dir(task).join(name))
     }
 
     /// The state of a task, folded without caching.
     pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, TaskRefusal> {
-        Ok(self.read_ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
+        Ok(self.read_ledger(|r| Ok(TaskStream::read_state(&self.home, task, r)))??)
     }
 
     /// The decisions and frames of a task, from a sequence number on.
     pub(crate) fn stream(&self, task: TaskId, from: u64) -> TaskStream {
-        TaskStream::from(&self.home, task, from)
+        TaskStream::starting_at(&self.home, task, from)
     }
 
     /// The next lines of a stream, with their sequence numbers.
     pub(crate) fn read_lines(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
-        Ok(self.read_ledger(|r| Ok(stream.next(r, bytes)))??)
+        Ok(self.read_ledger(|r| Ok(stream.next_lines(r, bytes)))??)
     }
 
     /// The bytes of one output frame, verified. `dropped` is what the output limit dropped before it.
     pub(crate) fn read_chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
         let OutputChunk { stream, offset, len, digest } = chunk;
-        output::chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
+        output::read_verified_chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
     }
 
     /// Both ends of a long output frame, unverified: for one that a live shim has just written.
@@ -144,7 +144,7 @@ impl Records {
         end: usize,
     ) -> Result<(Vec<u8>, Vec<u8>), ReadError> {
         let OutputChunk { stream, offset, len, .. } = chunk;
-        Ok(output::ends(&self.home.task_dir(task), stream, offset.saturating_sub(dropped), len, end)?)
+        Ok(output::read_ends(&self.home.task_dir(task), stream, offset.saturating_sub(dropped), len, end)?)
     }
 
     /// The stored request of a task, while it waits.
@@ -183,7 +183,7 @@ impl Records {
         }
         let found = self.read_ledger(|r| {
             let mut found = Vec::new();
-            for task in r.by_prefix(&prefixed, caller.principal)? {
+            for task in r.tasks_by_prefix(&prefixed, caller.principal)? {
                 found.extend(r.task_owner(task)?.filter(|(p, s)| caller.can_see(&roster, *p, *s)).map(|_| task));
             }
             Ok(found)

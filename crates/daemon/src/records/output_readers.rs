@@ -80,7 +80,7 @@ impl OutputReader {
     }
 
     pub(crate) fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<OutputChunk> {
-        self.map.spans(stream, offset, max)
+        self.map.chunks_from(stream, offset, max)
     }
 
     pub(crate) fn gap(&self, stream: StreamName) -> Option<Gap> {

@@ -101,7 +101,7 @@ impl Records {
         if state.receipt.is_some() {
             self.projections.remember_sealed(&state);
             // The task may have expired after its state was read and before it was cached.
-            if state.expired_at.is_none() && self.read_ledger(|r| r.expired(task))? {
+            if state.expired_at.is_none() && self.read_ledger(|r| r.is_expired(task))? {
                 self.projections.forget(task);
             }
         }
@@ -134,7 +134,7 @@ impl Records {
 
     /// Caches the state of a task that was just created.
     pub(crate) fn cache_new_task(&self, state: &TaskState) {
-        let stream = TaskStream::after(&self.home, state);
+        let stream = TaskStream::continuing(&self.home, state);
         let folding = TaskFold { stream, state: Some(state.clone()), last_notification: None, json: None };
         self.projections.remember(state.task_id, Arc::new(Mutex::new(folding)));
     }

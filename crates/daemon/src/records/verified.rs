@@ -2,7 +2,7 @@
 
 use crate::lock;
 use countersign_model::Digest;
-use countersign_store::closing::digest_of_open;
+use countersign_store::closing::digest_open_file;
 use std::{collections::VecDeque, fs::File, os::unix::fs::MetadataExt as _, sync::Mutex};
 
 const MAX_CACHED_FILES: usize = 64;
@@ -22,7 +22,7 @@ impl VerifiedFiles {
         if lock(&self.recent).contains(&(digest, stamp)) {
             return Ok(true);
         }
-        if digest_of_open(file)?.0 != digest {
+        if digest_open_file(file)?.0 != digest {
             return Ok(false);
         }
         let mut recent = lock(&self.recent);

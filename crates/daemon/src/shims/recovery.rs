@@ -115,7 +115,7 @@ fn settle_or_adopt(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>
 
 /// Connects to a shim through its control socket.
 fn connect(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
-    let (_dir, path) = Home::short(&registry.home.run(), &socket_name(task))?;
+    let (_dir, path) = Home::short_socket_path(&registry.home.run(), &socket_name(task))?;
     // Without blocking: a suspended shim accepts nothing, and a full queue would block forever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -145,10 +145,10 @@ pub(crate) fn end_from_disk(
     // A daemon that started after a crash found this out.
     let recovered = shim.is_none() && registry.after_a_crash;
     // Takes the journal's name first: a late shim finds it taken and stops.
-    match journal::take_name(&dir) {
+    match journal::create_locked(&dir) {
         Ok(_held) if machine_restarted_since(registry, task)? => {
             let reader = LedgerReader::open(&registry.home.ledger())?;
-            let (next_seq, _) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
+            let (next_seq, _) = stream::read_prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
             return Ok(RecoveredEnd::Settled(Box::new(DeskEvent::Lost {
                 task,
                 known: Text::from_static("the machine was restarted, and nothing of the task is on disk"),
@@ -168,7 +168,7 @@ pub(crate) fn end_from_disk(
     // The lock is held until the journal is closed: no other process can write to it.
     let Some(file) = journal::take_over(&dir)? else { return Ok(RecoveredEnd::Running) };
     let reader = LedgerReader::open(&registry.home.ledger())?;
-    let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
+    let (first_seq, prologue_head) = stream::read_prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(registry.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
@@ -205,13 +205,13 @@ pub(crate) fn end_from_disk(
 
 /// Whether the machine was restarted after a task was launched: unsynced files may be lost.
 fn machine_restarted_since(registry: &ShimRegistry, task: TaskId) -> Result<bool, RecoverError> {
-    let then = LedgerReader::open(&registry.home.ledger())?.boot_of(task)?;
+    let then = LedgerReader::open(&registry.home.ledger())?.boot_of_launch(task)?;
     Ok(then.zip(boot_id()).is_some_and(|(then, now)| then != now))
 }
 
 /// The id of the current boot.
 pub(crate) fn boot_id() -> Option<String> {
-    countersign_store::proc::boot().ok()
+    countersign_store::proc::boot_id().ok()
 }
 
 /// Ends the processes that a dead shim left.

@@ -1,10 +1,11 @@
-//! `/approvals`: questions that wait for a person, and their answers. `/approvals/events` streams
+//! `/approvals`: approvals that wait for a person, and the answers to them. `/approvals/events` streams
 //! [`crate::Approval`]s.
 
 use crate::{Approval, Choice, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// Which approvals `GET /approvals` lists: those that wait and have a card, oldest first; or all, newest first.
+/// Which approvals `GET /approvals` lists: those that wait and have a card, oldest first. With `all`, every approval,
+/// newest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -26,34 +27,35 @@ pub struct ApprovalPage {
     pub approvals: Vec<Approval>,
     /// The cursor of the next page; null at the end.
     pub next: Option<TaskId>,
-    /// How many wait without a card, until one of their session is answered.
+    /// How many approvals wait without a card. They get one when another approval of their session is answered.
     pub without_card: usize,
 }
 
 /// The body of `POST /approvals/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = choices())))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = answer_forms())))]
 #[serde(deny_unknown_fields)]
 pub struct AnswerBody {
     pub choice: Choice,
-    /// What the person wants the agent to know; with `deny`.
+    /// A message from the person to the agent. Allowed only with `deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// The saved grant covers other operands too.
+    /// The saved grant also covers other operands.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub any_arguments: bool,
 }
 
-/// What goes together in an [`AnswerBody`]: words with a denial, other operands with what is saved.
+/// Which fields of an [`AnswerBody`] go together: `words` with a denial, `any_arguments` with a choice that saves a
+/// grant.
 #[cfg(feature = "schema")]
-fn choices() -> serde_json::Value {
-    let (saves, not): (Vec<Choice>, Vec<Choice>) = Choice::ALL.into_iter().partition(|choice| choice.saves());
-    let plain: Vec<Choice> = not.into_iter().filter(|choice| *choice != Choice::Deny).collect();
-    let no_words = serde_json::json!({"type": "null"});
-    let not_any = serde_json::json!({"const": false});
+fn answer_forms() -> serde_json::Value {
+    let (saves, no_save): (Vec<Choice>, Vec<Choice>) = Choice::ALL.into_iter().partition(|choice| choice.saves());
+    let plain: Vec<Choice> = no_save.into_iter().filter(|choice| *choice != Choice::Deny).collect();
+    let words_absent = serde_json::json!({"type": "null"});
+    let not_any_arguments = serde_json::json!({"const": false});
     serde_json::json!([
-        {"properties": {"choice": {"enum": [Choice::Deny]}, "any_arguments": not_any}},
-        {"properties": {"choice": {"enum": plain}, "any_arguments": not_any, "words": no_words}},
-        {"properties": {"choice": {"enum": saves}, "words": no_words}},
+        {"properties": {"choice": {"enum": [Choice::Deny]}, "any_arguments": not_any_arguments}},
+        {"properties": {"choice": {"enum": plain}, "any_arguments": not_any_arguments, "words": words_absent}},
+        {"properties": {"choice": {"enum": saves}, "words": words_absent}},
     ])
 }

@@ -1,31 +1,31 @@
-//! `/tasks/{id}/attach`: what goes over the WebSocket as text. Bytes go as bytes.
+//! `/tasks/{id}/attach`: the text messages of the WebSocket. Terminal bytes travel as binary messages.
 
 use super::control::{ResizeBody, StdinBody};
 use crate::{Refusal, SignalName, StreamName, TaskState};
 use serde::{Deserialize, Serialize};
 
-/// How to attach.
+/// The parameters of an attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AttachQuery {
     #[serde(skip_serializing_if = "super::is_default")]
     pub read_only: bool,
-    /// From the record after this one on, instead of the screen as it is.
+    /// Replays the stream from the record after this one, instead of starting with the current screen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// Names this client across connections, so that the daemon applies once what the client sends again.
+    /// Names this client across connections. The daemon applies a message only once, even if the client sends it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The number of the first message that the client will send.
     #[serde(skip_serializing_if = "super::is_default")]
     pub from: u64,
-    /// When far behind, see the screen as it is instead of all that led to it.
+    /// When the client falls far behind, the daemon sends the current screen instead of the missed output.
     #[serde(skip_serializing_if = "super::is_default")]
     pub skip: bool,
 }
 
-/// What a client sends, beside the bytes that were typed.
+/// A text message from the client. Typed bytes travel as binary messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -35,12 +35,12 @@ pub enum AttachMessage {
     Signal(SignalName),
 }
 
-/// What the daemon says about the attachment, between the records of the stream.
+/// A message from the daemon about the attachment itself, between the records of the stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
 pub enum AttachEvent {
-    /// The first of all.
+    /// The first message of an attachment.
     #[serde(rename = "attach.begin")]
     Begin {
         v: u32,
@@ -49,16 +49,16 @@ pub enum AttachEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         screen: Option<AttachScreen>,
     },
-    /// The next bytes draw the screen anew.
+    /// The next bytes redraw the whole screen.
     #[serde(rename = "attach.screen")]
     Screen { screen: AttachScreen },
-    /// The next bytes are the last of a stream, from before.
+    /// The next bytes are the end of a stream that was written before the client attached.
     #[serde(rename = "attach.tail")]
     Tail { stream: StreamName, offset: u64, len: u64 },
-    /// The message numbered `n` was applied; the record with this number says so.
+    /// The daemon applied message `n`; the record with number `seq` documents it.
     #[serde(rename = "attach.applied")]
     Applied { n: u64, seq: u64 },
-    /// The message numbered `n` was refused; without a number, the whole attachment.
+    /// The daemon refused message `n`. Without a number, it refused the whole attachment.
     #[serde(rename = "attach.refused")]
     Refused {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub enum AttachEvent {
     },
 }
 
-/// A screen whose bytes follow.
+/// A screen. Its bytes follow in the next binary messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttachScreen {

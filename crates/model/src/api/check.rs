@@ -1,18 +1,19 @@
-//! `POST /check`: what the gate would do with a [`crate::Request`]. Nothing is recorded or run.
+//! `POST /check`: what the gate would decide about a [`crate::Request`]. The daemon neither records nor runs the
+//! request.
 
 use crate::{GrantId, Refusal, Risk, VerdictKind};
 use serde::{Deserialize, Serialize};
 
-/// What the gate would do.
+/// The gate's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckResponse {
     pub verdict: VerdictKind,
-    /// Nothing about it could be saved: it can only be approved once.
+    /// No grant can be saved for it: a person can only approve it once.
     pub one_shot: bool,
     pub risks: Vec<Risk>,
-    /// The grants that it would run by.
+    /// The grants that cover it.
     pub grants: Vec<GrantId>,
-    /// Why it would be denied; else null.
+    /// Why it would be denied; otherwise null.
     pub refusal: Option<Refusal>,
 }

@@ -20,9 +20,9 @@ pub struct SignalBody {
     pub signal: SignalName,
 }
 
-/// The body of `POST /tasks/{id}/stdin`: one of the first four, or `eof`, alone or after bytes.
+/// The body of `POST /tasks/{id}/stdin`: one of the first four fields, or `eof`, alone or after bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = one_input())))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = input_forms())))]
 #[serde(deny_unknown_fields)]
 pub struct StdinBody {
     /// Bytes as base64.
@@ -33,20 +33,20 @@ pub struct StdinBody {
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<KeyPress>>,
-    /// Text that arrives as a paste where the program asked for that.
+    /// Text that arrives as a bracketed paste if the program asked for bracketed pastes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paste: Option<String>,
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub eof: bool,
 }
 
-/// Standard base64 with its padding.
+/// Standard base64 with padding.
 #[cfg(feature = "schema")]
 const BASE64: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
 
-/// What goes together in a [`StdinBody`].
+/// Which fields of a [`StdinBody`] go together.
 #[cfg(feature = "schema")]
-fn one_input() -> serde_json::Value {
+fn input_forms() -> serde_json::Value {
     let only = |name: &str, schema: serde_json::Value, eof: serde_json::Value| {
         let mut fields = serde_json::Map::new();
         for other in ["chunk_b64", "text", "keys", "paste"] {
@@ -65,7 +65,7 @@ fn one_input() -> serde_json::Value {
         only("paste", serde_json::json!({"type": "string"}), never),
         only("eof", always.clone(), always.clone()),
     ];
-    // The end of input may also stand beside an empty input.
+    // `eof` may also come with an empty input.
     for name in ["text", "chunk_b64"] {
         let mut empty = only(name, serde_json::json!({"const": ""}), always.clone());
         empty["required"] = serde_json::json!([name, "eof"]);
@@ -90,7 +90,7 @@ impl StdinBody {
         Self { paste: Some(text.into()), ..Self::default() }
     }
 
-    /// The end of input.
+    /// Closes standard input.
     #[must_use]
     pub fn eof() -> Self {
         Self { eof: true, ..Self::default() }
@@ -108,7 +108,7 @@ pub struct ResizeBody {
     pub cols: u16,
 }
 
-/// An operation was applied: the number of the record that says so.
+/// The daemon applied an operation; `seq` is the number of the record that documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppliedRecord {

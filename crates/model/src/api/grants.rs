@@ -1,4 +1,4 @@
-//! `/grants`: saved approvals, given and taken back.
+//! `/grants`: grants are listed, added and revoked here.
 
 use crate::{Audience, Confinement, Grant, GrantId, Risk, SessionId, Text, Timestamp, Tool};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -20,7 +20,7 @@ pub struct GrantQuery {
     pub limit: Option<usize>,
 }
 
-/// A page of the grants that hold, newest first.
+/// A page of the valid grants, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantPage {
@@ -29,7 +29,7 @@ pub struct GrantPage {
     pub next: Option<GrantId>,
 }
 
-/// A grant as it is stored, and as people write it.
+/// A grant as stored, with its label for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantView {
@@ -45,8 +45,9 @@ pub struct GrantView {
 pub struct GrantBody {
     #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub verb: String,
-    /// Absolute; null is anywhere. A grant for anywhere must not come about by leaving this out.
-    #[serde(deserialize_with = "named")]
+    /// An absolute path; null means anywhere. The field is required, so that nobody grants "anywhere" by leaving it
+    /// out.
+    #[serde(deserialize_with = "required_but_nullable")]
     #[cfg_attr(feature = "schema", schemars(required, extend("type" = ["string", "null"], "pattern" = "^/")))]
     pub directory: Option<String>,
     #[serde(default, skip_serializing_if = "super::is_default")]
@@ -62,14 +63,14 @@ pub struct GrantBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub uses: Option<u64>,
-    /// `shield`: its calls run open. Without it they run in what their risks need, and never in less than is named
-    /// here.
+    /// `shield`: covered commands run without a sandbox. Without this field they run in the narrowest sandbox that
+    /// their risks allow, and never in a weaker one than named here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("not" = {"const": "none"})))]
     pub confinement: Option<Confinement>,
 }
 
-/// May be null, but not left out.
-fn named<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+/// The field may be null, but must be present.
+fn required_but_nullable<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     Option::deserialize(d)
 }

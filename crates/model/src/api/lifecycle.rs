@@ -1,45 +1,45 @@
-//! The daemon itself: how it is, what it listens on, stopping it, tidying up.
+//! The daemon itself: its state, the addresses it listens on, stopping it, and removing old tasks.
 
 use crate::{CredentialKind, DaemonState, HomeId, Profile, ShutdownStep, TaskId, Text, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
-/// How the daemon is. Clients also meet older daemons, so what came later may be absent.
+/// The state of the daemon. Clients also talk to older daemons, so fields that were added later may be absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lifecycle {
     pub state: DaemonState,
-    /// Why it is in this state, where there is a reason; else null.
+    /// Why the daemon is in this state, if there is a reason; otherwise null.
     #[serde(default)]
     pub reason: Option<Text>,
     pub pid: u32,
-    /// What the daemon takes the caller for.
+    /// The kind of credential that the daemon recognised for the caller.
     #[serde(default)]
     pub you: CredentialKind,
     pub version: String,
     pub home: PathBuf,
-    /// The id of that home; null where it could not be given one.
+    /// The id of that home; null if it has none.
     #[serde(default)]
     pub home_id: Option<HomeId>,
-    /// Whether it serves several users of the machine.
+    /// Whether it is the system service, which serves several users of this machine.
     #[serde(default)]
     pub machine: bool,
     #[serde(default)]
     pub profile: Profile,
-    /// Where it listens on loopback; null where it does not.
+    /// The loopback address it listens on; null if it listens on the socket only.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub tcp: Option<SocketAddr>,
-    /// Why only what reads may run, when the configuration cannot be read; else null.
+    /// Why only reading commands may run: the configuration cannot be read. Otherwise null.
     #[serde(default)]
     pub degraded: Option<String>,
-    /// Why nothing is decided, when the ledger cannot be used; else null.
+    /// Why the daemon decides nothing: the ledger cannot be used. Otherwise null.
     #[serde(default)]
     pub reading_only: Option<String>,
-    /// Why receipts are not sealed, when they are not; else null.
+    /// Why the daemon seals no receipts; null while it seals them.
     #[serde(default)]
     pub receipts: Option<Text>,
-    /// The steps of the stop that is under way.
+    /// The steps of the stop in progress.
     #[serde(default)]
     pub shutdown: Vec<ShutdownStep>,
     #[serde(default)]
@@ -51,13 +51,13 @@ pub struct Lifecycle {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListenBody {
-    /// A loopback address and port; without it, 127.0.0.1:7311.
+    /// A loopback address and port; 127.0.0.1:7311 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub tcp: Option<SocketAddr>,
 }
 
-/// Where the daemon listens now.
+/// The address that the daemon listens on now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListenResponse {
@@ -71,12 +71,12 @@ pub struct ListenResponse {
 #[serde(deny_unknown_fields)]
 pub struct StopBody {
     pub state: StopTarget,
-    /// Without it, as the configuration says.
+    /// Without this field, the configuration decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<StopTasks>,
 }
 
-/// The only state that can be asked for.
+/// The only state that a caller can request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -84,7 +84,7 @@ pub enum StopTarget {
     Halted,
 }
 
-/// What becomes of running tasks.
+/// Whether running tasks keep running or are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -93,7 +93,7 @@ pub enum StopTasks {
     Stop,
 }
 
-/// The daemon is on its way down.
+/// The daemon is stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StopResponse {
@@ -101,7 +101,7 @@ pub struct StopResponse {
     pub pid: u32,
 }
 
-/// The body of `POST /gc`; it may be left out. What it does not name is as configured.
+/// The body of `POST /gc`; it may be left out. A missing limit comes from the configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -110,18 +110,18 @@ pub struct GcBody {
     pub older_than_days: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_bytes: Option<u64>,
-    /// Only say what would be removed.
+    /// Only report what would be removed.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub dry_run: bool,
 }
 
-/// What was removed, or would be.
+/// The tasks whose files were removed, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GcReport {
     pub removed: Vec<GcRemoved>,
     pub bytes: u64,
-    /// What is left, of finished and of running tasks.
+    /// What remains, for finished and running tasks together.
     pub kept_tasks: u64,
     pub kept_bytes: u64,
 }
@@ -143,7 +143,7 @@ pub struct RebuildBody {
     pub index: IndexAction,
 }
 
-/// The only thing that can be asked for.
+/// The only action that a caller can request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -151,7 +151,7 @@ pub enum IndexAction {
     Rebuild,
 }
 
-/// The index over the decisions was rebuilt.
+/// The daemon rebuilt the index over the decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IndexRebuilt {
@@ -170,9 +170,9 @@ pub enum IndexState {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Readiness {
     pub ready: bool,
-    /// The first check that fails, and why.
+    /// The first check that fails, with the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
-    /// Each check: `ok`, or what is wrong.
+    /// Each check: `ok`, or the reason why it fails.
     pub checks: BTreeMap<String, String>,
 }

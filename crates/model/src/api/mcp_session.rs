@@ -1,4 +1,4 @@
-//! `/mcp/session` and `/mcp/stdio`: how the bridge that an agent starts comes in.
+//! `/mcp/session` and `/mcp/stdio`: the connection of the bridge that an agent starts.
 
 use super::sessions::Conversation;
 use crate::SessionId;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct McpSessionBody {
     #[serde(deserialize_with = "super::object")]
     pub conversation: Conversation,
-    /// The environment of the agent; its tasks get the base variables of it.
+    /// The agent's environment. Its tasks get the base variables from it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
 }
@@ -24,7 +24,7 @@ pub struct McpSessionResponse {
     pub session_id: SessionId,
 }
 
-/// Whose connection `GET /mcp/stdio` opens.
+/// The session that `GET /mcp/stdio` connects to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -1,9 +1,8 @@
-//! The wire: every request and response body, once. The daemon, the client, MCP, the test kit and the OpenAPI
-//! document all use these types.
+//! The wire format: every request and response body, defined once. The daemon, the client, MCP, the test kit and the
+//! OpenAPI document all use these types.
 //!
-//! A field that is absent where there is nothing to say is skipped; one that is `null` there is written as `null`.
-//! Bodies that come from outside refuse fields that they do not have. Answers ignore such fields, so that an older
-//! client understands a newer daemon.
+//! A field without a value is either left out or written as `null`; each field always does the same. Request bodies
+//! refuse unknown fields. Clients ignore unknown fields in answers, so that an older client understands a newer daemon.
 
 mod approvals;
 mod attach;
@@ -55,7 +54,7 @@ pub use tool_task::{
     ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead, ToolTaskStream, ToolTaskWhat,
 };
 
-/// Reads a field that must be an object. What is derived would also take a list, by the order of its fields.
+/// Reads a field that must be an object. A derived implementation would also accept a list, by the order of its fields.
 pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<T, D::Error> {
     struct Object<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
@@ -70,7 +69,7 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Re
     d.deserialize_map(Object(PhantomData))
 }
 
-/// Whether a field says what it says when it is left out.
+/// Whether a field has its default value and can be left out.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

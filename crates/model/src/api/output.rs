@@ -1,25 +1,25 @@
-//! What a task wrote: its bytes, what is found in them, its screen, its recording.
+//! The output of a task: its bytes, search results, its screen and its recording.
 
-use crate::{Encoding, Rendered, StreamName, Text, cast::Version};
+use crate::{Encoding, RenderedOutput, StreamName, Text, cast::Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Streams by name, each whole when it is short, else both ends.
-pub type BoundedOutput = BTreeMap<StreamName, Rendered>;
+/// Streams by name. A short stream is complete; a long one is cut to its beginning and end.
+pub type BoundedOutput = BTreeMap<StreamName, RenderedOutput>;
 
-/// Which bytes `GET /tasks/{id}/output` gives: by offset, by line, or from the end.
+/// Which bytes `GET /tasks/{id}/output` sends: by offset, by line, or from the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct OutputQuery {
-    /// Without it, `stdout` or `pty`.
+    /// By default `stdout`, or `pty` for a task with a terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
-    /// The first line, from 1.
+    /// The first line to send, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,19 +34,19 @@ pub struct OutputQuery {
 pub struct OutputPage {
     pub content: String,
     pub encoding: Encoding,
-    /// Where the content begins in the stream, and how many bytes of the stream it is.
+    /// The offset of the content in the stream, and its length in bytes of the stream.
     pub offset_bytes: u64,
     pub bytes: u64,
     pub total_bytes: u64,
-    /// Where to read on.
+    /// The offset to continue from.
     pub next_offset: u64,
-    /// Where what was asked for ends, however little of it fits into one answer.
+    /// The end of the requested part, even if the answer holds only a piece of it.
     pub end_offset: u64,
-    /// Whether the stream has more behind `next_offset`.
+    /// Whether the stream has more bytes after `next_offset`.
     pub truncated: bool,
-    /// Whether the stream grows no more.
+    /// Whether the stream is complete: no more bytes will be added.
     pub complete: bool,
-    /// What the output limit dropped.
+    /// The bytes that the output limit dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<OutputGap>,
 }
@@ -59,7 +59,7 @@ pub struct OutputGap {
     pub bytes: u64,
 }
 
-/// What to look for in a task's output.
+/// A search in a task's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -70,14 +70,14 @@ pub struct SearchQuery {
     pub regex: bool,
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub ignore_case: bool,
-    /// How many lines around a match are shown.
+    /// How many lines of context each match has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(max = 20)))]
     pub context: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub max_results: Option<usize>,
-    /// Without it, every stream.
+    /// By default every stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamName>,
     /// The `next` of an earlier page.
@@ -90,21 +90,21 @@ pub struct SearchQuery {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SearchPage {
     pub matches: Vec<SearchMatch>,
-    /// Where to search on; null at the end.
+    /// The cursor of the next page; null at the end.
     pub next: Option<String>,
-    /// Whether the output grows no more.
+    /// Whether the output is complete: no more bytes will be added.
     pub complete: bool,
 }
 
-/// One line with a match.
+/// One line that matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SearchMatch {
     pub stream: StreamName,
-    /// Where the match is in the stream, and how long it is.
+    /// The offset of the match in the stream, and its length.
     pub offset_bytes: u64,
     pub bytes: u64,
-    /// From 1; null behind dropped output, where it is unknown.
+    /// The line number, from 1; null after dropped output, where it is unknown.
     pub line: Option<u64>,
     pub line_offset_bytes: u64,
     pub excerpt: Excerpt,
@@ -112,7 +112,7 @@ pub struct SearchMatch {
     pub after: Vec<Excerpt>,
 }
 
-/// A line, as text where it is text.
+/// A line: as text if it is valid text, otherwise encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -121,7 +121,7 @@ pub enum Excerpt {
     Encoded { encoding: Encoding, content: String },
 }
 
-/// What a terminal shows.
+/// What the terminal of a task shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScreenView {
@@ -130,12 +130,12 @@ pub struct ScreenView {
     pub cursor: CursorPosition,
     pub alternate_screen: bool,
     pub text: Text,
-    /// The record and the byte of the stream behind which the screen looks like this.
+    /// The next record and the byte offset of the stream at which the screen looks like this.
     pub next_seq: u64,
     pub offset_bytes: u64,
 }
 
-/// Where a terminal's cursor is, from 0.
+/// The position of a terminal's cursor, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CursorPosition {
@@ -143,12 +143,12 @@ pub struct CursorPosition {
     pub col: u16,
 }
 
-/// Which form of asciicast `GET /tasks/{id}/cast` gives.
+/// Which asciicast version `GET /tasks/{id}/cast` sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct CastQuery {
-    /// Without it, version 3.
+    /// By default version 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
 }

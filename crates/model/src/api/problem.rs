@@ -1,9 +1,9 @@
-//! Every error is `application/problem+json` (RFC 9457) with a stable code and, where something helps, a hint.
+//! Every error is an `application/problem+json` body (RFC 9457) with a stable code and, where possible, a hint.
 
 use crate::{Refusal, RefusalCode, TaskId, TaskRefusal};
 use serde::{Deserialize, Serialize};
 
-/// The body of every answer that is an error.
+/// The body of every error answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
@@ -15,7 +15,7 @@ pub struct Problem {
     pub code: RefusalCode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The task that was refused, or that the refusal is about.
+    /// The refused task, or the task that the refusal is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_comes_back_from_the_wire_as_it_was() {
+    fn a_refusal_survives_the_wire_unchanged() {
         let refused =
             TaskRefusal::from(Refusal::new(RefusalCode::NotFound, "there is no such task").hint("see csn ps"));
         let sent = serde_json::to_string(&Problem::from(refused.clone())).unwrap();

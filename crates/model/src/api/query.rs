@@ -1,4 +1,4 @@
-//! Queries: the client renders them, the daemon parses them, both by the same types.
+//! Query strings. The client renders them and the daemon parses them through the same types.
 
 use crate::DisplaySafe;
 use serde::{
@@ -8,7 +8,7 @@ use serde::{
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
-/// The query of an address: `?name=value&…`, or nothing where there is nothing to say.
+/// The query part of a URL: `?name=value&…`, or an empty text if no field has a value.
 pub fn to_query<Q: Serialize>(query: &Q) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(query) else { return String::new() };
     let mut out = String::new();
@@ -19,14 +19,14 @@ pub fn to_query<Q: Serialize>(query: &Q) -> String {
             other => other.to_string(),
         };
         out.push(if out.is_empty() { '?' } else { '&' });
-        let _ = write!(out, "{name}={}", escaped(&text));
+        let _ = write!(out, "{name}={}", percent_encode(&text));
     }
     out
 }
 
-/// A text as part of an address: nothing in it can become another part.
+/// A text percent-encoded for a URL, so that no character in it has a meaning there.
 #[must_use]
-pub fn escaped(text: &str) -> String {
+pub fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -40,36 +40,36 @@ pub fn escaped(text: &str) -> String {
 
 /// Reads a query from its names and values.
 pub fn from_pairs<Q: DeserializeOwned>(pairs: BTreeMap<String, String>) -> Result<Q, QueryError> {
-    Q::deserialize(Pairs { left: pairs.into_iter(), value: None })
+    Q::deserialize(Pairs { rest: pairs.into_iter(), value: None })
 }
 
-/// Why a query does not read, in words that name the parameter.
+/// Why a query cannot be read. Each message names the parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     #[error("unknown parameter `{}`", DisplaySafe::bounded(.0, 40))]
     Unknown(String),
     #[error("`{0}` is missing")]
     Missing(String),
-    /// A parameter is not what it has to be.
-    #[error("`{name}` is {wanted}, not `{}`", DisplaySafe::bounded(.given, 40))]
-    Wrong { name: String, wanted: String, given: String },
-    #[error("`{name}`: {says}")]
-    Other { name: String, says: String },
+    /// A parameter has a value of the wrong kind.
+    #[error("`{name}` must be {wanted}, not `{}`", DisplaySafe::bounded(.value, 40))]
+    Wrong { name: String, wanted: String, value: String },
+    #[error("`{name}`: {message}")]
+    Other { name: String, message: String },
 }
 
 impl QueryError {
-    fn about(self, parameter: &str) -> Self {
+    fn with_parameter(self, parameter: &str) -> Self {
         match self {
-            Self::Wrong { wanted, given, .. } => Self::Wrong { name: parameter.to_owned(), wanted, given },
-            Self::Other { says, .. } => Self::Other { name: parameter.to_owned(), says },
+            Self::Wrong { wanted, value, .. } => Self::Wrong { name: parameter.to_owned(), wanted, value },
+            Self::Other { message, .. } => Self::Other { name: parameter.to_owned(), message },
             other => other,
         }
     }
 }
 
 impl de::Error for QueryError {
-    fn custom<T: fmt::Display>(says: T) -> Self {
-        Self::Other { name: String::new(), says: says.to_string() }
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::Other { name: String::new(), message: message.to_string() }
     }
 
     fn unknown_field(field: &str, _: &'static [&'static str]) -> Self {
@@ -80,18 +80,18 @@ impl de::Error for QueryError {
         Self::Missing(field.to_owned())
     }
 
-    fn unknown_variant(given: &str, known: &'static [&'static str]) -> Self {
+    fn unknown_variant(value: &str, known: &'static [&'static str]) -> Self {
         let wanted = match known {
             [] => "nothing".to_owned(),
             [one] => (*one).to_owned(),
-            [most @ .., last] => format!("{} or {last}", most.join(", ")),
+            [others @ .., last] => format!("{} or {last}", others.join(", ")),
         };
-        Self::Wrong { name: String::new(), wanted, given: given.to_owned() }
+        Self::Wrong { name: String::new(), wanted, value: value.to_owned() }
     }
 }
 
 struct Pairs {
-    left: std::collections::btree_map::IntoIter<String, String>,
+    rest: std::collections::btree_map::IntoIter<String, String>,
     value: Option<(String, String)>,
 }
 
@@ -112,7 +112,7 @@ impl<'de> MapAccess<'de> for Pairs {
     type Error = QueryError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, QueryError> {
-        let Some((name, value)) = self.left.next() else { return Ok(None) };
+        let Some((name, value)) = self.rest.next() else { return Ok(None) };
         self.value = Some((name.clone(), value));
         let name: StringDeserializer<QueryError> = name.into_deserializer();
         seed.deserialize(name).map(Some)
@@ -120,16 +120,16 @@ impl<'de> MapAccess<'de> for Pairs {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, QueryError> {
         let (name, value) = self.value.take().unwrap_or_default();
-        seed.deserialize(Part(value)).map_err(|e| e.about(&name))
+        seed.deserialize(Part(value)).map_err(|e| e.with_parameter(&name))
     }
 }
 
-/// The value of one parameter: text, and whatever it can be read as.
+/// The value of one parameter: text that is parsed as the type of the field requires.
 struct Part(String);
 
 impl Part {
     fn read<T: std::str::FromStr>(self, wanted: &str) -> Result<T, QueryError> {
-        let wrong = |given| QueryError::Wrong { name: String::new(), wanted: wanted.to_owned(), given };
+        let wrong = |value| QueryError::Wrong { name: String::new(), wanted: wanted.to_owned(), value };
         self.0.parse().map_err(|_| wrong(self.0))
     }
 }
@@ -169,10 +169,10 @@ impl<'de> de::Deserializer<'de> for Part {
 
     read_as! {
         deserialize_bool visit_bool "true or false";
-        deserialize_u8 visit_u8 "a whole number that is not negative";
-        deserialize_u16 visit_u16 "a whole number that is not negative";
-        deserialize_u32 visit_u32 "a whole number that is not negative";
-        deserialize_u64 visit_u64 "a whole number that is not negative";
+        deserialize_u8 visit_u8 "a non-negative whole number";
+        deserialize_u16 visit_u16 "a non-negative whole number";
+        deserialize_u32 visit_u32 "a non-negative whole number";
+        deserialize_u64 visit_u64 "a non-negative whole number";
         deserialize_i32 visit_i32 "a whole number";
         deserialize_i64 visit_i64 "a whole number";
         deserialize_f64 visit_f64 "a number";

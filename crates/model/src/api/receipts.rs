@@ -1,4 +1,4 @@
-//! `/receipts`, `/tasks/{id}/receipt`, `/keys`: what was signed, and by which key.
+//! `/receipts`, `/tasks/{id}/receipt` and `/keys`: signed receipts and the keys that signed them.
 
 use crate::{AnswerKind, DecimalCount, Digest, KeyAnnounced, Outcome, ReceiptId, TaskId, Text, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -23,16 +23,16 @@ pub struct ReceiptPage {
     pub receipts: Vec<ReceiptRow>,
     /// The cursor of the next page; null at the end.
     pub next: Option<DecimalCount>,
-    /// Why receipts are not sealed, when they are not; else null.
+    /// Why the daemon seals no receipts; null while it seals them.
     pub failing: Option<Text>,
 }
 
-/// What a list shows of a receipt.
+/// A receipt in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiptRow {
     pub receipt_id: ReceiptId,
-    /// Its place among the receipts of the home, from 1.
+    /// Its number in the receipt chain of the home, from 1.
     pub seq: DecimalCount,
     pub task_id: TaskId,
     /// SHA-256 of the signed statement.
@@ -45,7 +45,7 @@ pub struct ReceiptRow {
     pub display: Text,
 }
 
-/// A DSSE envelope: the signed statement of a receipt, or a signed head of the ledger.
+/// A DSSE envelope with the signed statement of a receipt, or a signed ledger head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Envelope {
@@ -76,11 +76,11 @@ pub struct KeyList {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyView {
     pub key: Digest,
-    /// The public half; null if it does not read.
+    /// The public key; null if the ledger's entry cannot be read.
     pub pem: Option<String>,
-    /// The number of the decision that announces it.
+    /// The number of the decision that announced the key.
     pub decision: i64,
-    /// The key that vouches for it; null for the first, or where that one was lost.
+    /// The key that signed the announcement; null for the first key, or if the previous key was lost.
     pub announced_by: Option<Digest>,
     pub in_use: bool,
     pub announcement: KeyAnnounced,
@@ -91,10 +91,10 @@ pub struct KeyView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RotateBody {
-    /// True: nothing else can be done with keys.
+    /// Must be true: rotation is the only operation.
     #[cfg_attr(feature = "schema", schemars(extend("const" = true)))]
     pub rotate: bool,
-    /// The present key is lost and cannot vouch for the new one.
+    /// The current key is lost and cannot sign the announcement of the new one.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub lost: bool,
 }

@@ -3,7 +3,7 @@
 use crate::{Session, SessionId, TaskId, TaskState};
 use serde::{Deserialize, Serialize};
 
-/// Which sessions `GET /sessions` lists: those that go on, or all.
+/// Which sessions `GET /sessions` lists: the open ones. With `all`, ended ones too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -32,13 +32,13 @@ pub struct SessionPage {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpenSessionBody {
-    /// Where its requests run that name no directory; the first root comes from it.
+    /// The directory for requests that name none. It also becomes the first workspace root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/")))]
     pub directory: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// A process above the one that asks: from now on everything below it is an agent, in this session.
+    /// A process above the caller. From now on every process below it counts as an agent in this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_pid: Option<u32>,
 }
@@ -53,7 +53,7 @@ pub struct DirectoryBody {
     pub directory: String,
 }
 
-/// What came of moving a session: the session, or the task of the question that a person must answer first.
+/// The result of moving a session: the session, or the task that waits until a person approves the move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -67,12 +67,12 @@ pub enum SessionMove {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionEnd {
     pub session: Session,
-    /// The tasks that ended with it, and those that could not be stopped.
+    /// The tasks that were stopped with the session, and those that could not be stopped.
     pub stopped: Vec<TaskId>,
     pub left: Vec<TaskId>,
 }
 
-/// An agent's conversation, as its hook or its client tells of it.
+/// An agent's conversation, as its hook or its client reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -80,11 +80,11 @@ pub struct Conversation {
     /// Which agent this is.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 200)))]
     pub agent: String,
-    /// The agent's name for the conversation.
+    /// The agent's id of the conversation.
     #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
     pub id: String,
     pub cwd: String,
-    /// The process of the agent; without one the daemon must know the caller for an agent already.
+    /// The process of the agent. Without it, the daemon must already know the caller as an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_pid: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! `/tasks`: asking, listing, looking. The body of `POST /tasks` is [`crate::Request`].
+//! `/tasks`: requesting, listing and reading tasks. The body of `POST /tasks` is [`crate::Request`].
 
 use super::output::BoundedOutput;
 use crate::{Status, TaskId, TaskState};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct AskResponse {
     #[serde(flatten)]
     pub task: TaskState,
-    /// Each stream, whole when it is short, else both ends.
+    /// Each stream: complete if it is short, otherwise its beginning and end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<BoundedOutput>,
 }
@@ -36,10 +36,10 @@ pub struct TaskQuery {
     pub session: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verb: Option<String>,
-    /// Only those that were asked for at this time, in milliseconds since 1970, or later.
+    /// Only tasks requested at this time or later, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
-    /// A text that the command, its title or its rationale holds.
+    /// A text that occurs in the command, its title or its rationale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The `next` of an earlier page.
@@ -50,7 +50,7 @@ pub struct TaskQuery {
     pub limit: Option<u32>,
 }
 
-/// How long an answer may wait: for a task's end, or for its receipt.
+/// How long the daemon waits before it answers: for the end of a task, or for its receipt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

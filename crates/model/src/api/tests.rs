@@ -1,4 +1,4 @@
-//! Bodies as they are on the wire: each reads, and writes itself as it was.
+//! Bodies on the wire: each one reads its JSON and writes the same JSON again.
 
 use super::*;
 use crate::{Approval, KeyPress, RecordContent, Request, Session, view::View};
@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt::Debug};
 const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 const AT: &str = "2026-11-16T02:09:48.000120Z";
 
-/// Reads, and writes the same.
+/// Reads the value and checks that it is written back unchanged.
 fn same<T: Serialize + DeserializeOwned>(json: Value) -> T {
     let text = json.to_string();
     let read: T = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
@@ -17,7 +17,7 @@ fn same<T: Serialize + DeserializeOwned>(json: Value) -> T {
     read
 }
 
-/// Refuses a field that it does not have.
+/// Checks that an unknown field is refused.
 fn strict<T: DeserializeOwned + Debug>(mut json: Value) {
     json["surprise"] = json!(1);
     let error = serde_json::from_value::<T>(json).unwrap_err().to_string();
@@ -117,7 +117,7 @@ fn operations() {
     strict::<SignalBody>(json!({"signal": "INT"}));
     strict::<StdinBody>(json!({"eof": true}));
     strict::<ResizeBody>(json!({"rows": 24, "cols": 80}));
-    // What an older client sends.
+    // Older clients send this form.
     assert_eq!(serde_json::from_value::<CancelBody>(json!({"reason": null})).unwrap(), CancelBody::default());
 }
 
@@ -209,7 +209,7 @@ fn the_daemon_itself() {
         "receipts": null, "shutdown": [], "started_at": AT,
     });
     same::<Lifecycle>(whole);
-    // An older daemon says less.
+    // An older daemon sends fewer fields.
     let old = json!({"state": "running", "pid": 7, "version": "0.0.9", "home": "/h"});
     let old = serde_json::from_value::<Lifecycle>(old).unwrap();
     assert_eq!((old.tcp, old.home_id), (None, None));
@@ -272,12 +272,12 @@ fn a_streamed_record_has_all_its_fields() {
     same::<LedgerEvent>(
         json!({"task": null, "decision": {"v": 1, "seq": 0, "at": AT, "kind": "house.state", "state": "boot"}}),
     );
-    // A kind of a later version keeps what it says, `text` too.
+    // A record of a later version keeps all its fields, `text` too.
     let unknown = json!({"v": 1, "seq": 2, "at": AT, "kind": "later", "text": "x", "more": {"n": 1}});
     let unknown: StreamRecord = same(unknown);
     assert_eq!(unknown.record.what, RecordContent::Unknown("later".to_owned()));
     let newer = serde_json::from_value::<StreamRecord>(json!({"v": 9, "seq": 2, "at": AT, "kind": "later"}));
-    assert!(newer.unwrap_err().to_string().contains("version 9"));
+    assert!(newer.unwrap_err().to_string().contains("format 9"));
     same::<GapEvent>(json!({"from": 3, "to": 8}));
 }
 
@@ -334,7 +334,7 @@ fn pairs(text: &str) -> BTreeMap<String, String> {
     text.trim_start_matches('?').split('&').filter_map(pair).collect()
 }
 
-/// Renders like this, and reads back.
+/// Checks that a query renders like this and reads back.
 fn query<Q: Serialize + DeserializeOwned + PartialEq + Debug>(query: Q, rendered: &str) {
     assert_eq!(to_query(&query), rendered);
     assert_eq!(from_pairs::<Q>(pairs(rendered)).unwrap(), query);
@@ -373,17 +373,17 @@ fn queries_render_and_read_back() {
 }
 
 #[test]
-fn a_query_that_does_not_read_says_which_parameter_and_why() {
-    fn says<Q: DeserializeOwned + Debug>(text: &str, message: &str) {
+fn a_query_error_names_the_parameter_and_the_reason() {
+    fn check<Q: DeserializeOwned + Debug>(text: &str, message: &str) {
         assert_eq!(from_pairs::<Q>(pairs(text)).unwrap_err().to_string(), message);
     }
-    says::<TaskQuery>("limit=many", "`limit` is a whole number that is not negative, not `many`");
-    says::<TaskQuery>("limit=-1", "`limit` is a whole number that is not negative, not `-1`");
-    says::<TaskQuery>("surprise=1", "unknown parameter `surprise`");
-    says::<TaskQuery>("status=on", "`status` is queued, running, exited, cancelled or failed, not `on`");
-    says::<ApprovalQuery>("all=yes", "`all` is true or false, not `yes`");
-    says::<SearchQuery>("regex=true", "`pattern` is missing");
-    says::<ApprovalQuery>("cursor=x", "`cursor`: `x` is not an id: one looks like tk_01jcx3v9q8k2m4tz");
+    check::<TaskQuery>("limit=many", "`limit` must be a non-negative whole number, not `many`");
+    check::<TaskQuery>("limit=-1", "`limit` must be a non-negative whole number, not `-1`");
+    check::<TaskQuery>("surprise=1", "unknown parameter `surprise`");
+    check::<TaskQuery>("status=on", "`status` must be queued, running, exited, cancelled or failed, not `on`");
+    check::<ApprovalQuery>("all=yes", "`all` must be true or false, not `yes`");
+    check::<SearchQuery>("regex=true", "`pattern` is missing");
+    check::<ApprovalQuery>("cursor=x", "`cursor`: `x` is not an id such as tk_01jcx3v9q8k2m4tz");
 }
 
 #[cfg(feature = "schema")]
@@ -471,8 +471,8 @@ fn every_body_has_a_schema() {
     assert_eq!(definitions["TaskId"]["type"], "string");
     assert_eq!(definitions["GrantBody"]["required"], json!(["verb", "directory"]));
     assert_eq!(definitions["CancelBody"]["additionalProperties"], json!(false));
-    assert!(definitions["AskAnswer"]["properties"]["task_id"].is_object());
-    // Two types of one name are numbered apart.
+    assert!(definitions["AskResponse"]["properties"]["task_id"].is_object());
+    // Two types of one name would get numbered names.
     let doubled =
         definitions.keys().find(|name| name.ends_with('2') && definitions.contains_key(&name[..name.len() - 1]));
     assert_eq!(doubled, None);

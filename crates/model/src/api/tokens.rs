@@ -1,11 +1,11 @@
-//! `/tokens`: credentials for callers that cannot come through the socket.
+//! `/tokens`: credentials for callers that do not use the socket.
 
 use crate::{Audience, CredentialKind, CredentialScope, PrincipalId, Text, Timestamp, Token, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// The body of `POST /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = kinds())))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = token_forms())))]
 #[serde(deny_unknown_fields)]
 pub struct TokenBody {
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._@-]{1,40}$")))]
@@ -15,7 +15,7 @@ pub struct TokenBody {
     pub scopes: Vec<CredentialScope>,
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub audience: Audience,
-    /// Another principal than the owner, by name.
+    /// The principal that the token acts for, by name; the owner by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._@-]{1,40}$")))]
     pub principal: Option<String>,
@@ -23,16 +23,16 @@ pub struct TokenBody {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What goes together in a [`TokenBody`]: an agent never holds `approve` or `admin`.
+/// Which fields of a [`TokenBody`] go together: an agent's token never has the scopes `approve` or `admin`.
 #[cfg(feature = "schema")]
-fn kinds() -> serde_json::Value {
+fn token_forms() -> serde_json::Value {
     serde_json::json!([
         {"properties": {"kind": {"const": "person"}}},
         {"properties": {"kind": {"const": "agent"}, "scopes": {"items": {"enum": ["observe", "run"]}}}},
     ])
 }
 
-/// A token for people to see: everything but its hash.
+/// A token as people see it: without its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenView {
@@ -47,7 +47,7 @@ pub struct TokenView {
     pub created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// To the hour.
+    /// Rounded to the hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ impl TokenView {
     }
 }
 
-/// The answer of `POST /tokens`: the only time that the token itself is shown.
+/// The answer to `POST /tokens`. It is the only answer that contains the token itself.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewToken {
@@ -95,7 +95,7 @@ pub struct NewToken {
     pub token: String,
 }
 
-/// A token must not get into a log by way of a debug format.
+/// Debug output leaves the token out, so that no log can contain it.
 impl std::fmt::Debug for NewToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NewToken").field("view", &self.view).finish_non_exhaustive()

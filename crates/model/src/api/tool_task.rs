@@ -1,10 +1,10 @@
 //! The `tool_task` vocabulary of a task's stream.
 
-use crate::{Digest, Encoding, Mode, Rendered, SessionId, SignalName, Status, StreamName, TaskId, Text, Tool};
+use crate::{Digest, Encoding, Mode, RenderedOutput, SessionId, SignalName, Status, StreamName, TaskId, Text, Tool};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
-/// One event of the vocabulary.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolTaskEvent {
@@ -14,11 +14,11 @@ pub struct ToolTaskEvent {
     pub what: ToolTaskWhat,
 }
 
-/// What every event of the vocabulary has.
+/// The fields that every event has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolTaskHead {
-    /// The task, the number of the record, and the place among the events of that record.
+    /// The task id, the number of the record, and the index of the event within that record.
     pub id: String,
     pub stream_kind: ToolTaskStream,
     pub stream_id: TaskId,
@@ -34,7 +34,7 @@ pub enum ToolTaskStream {
     Task,
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type")]
@@ -55,11 +55,11 @@ pub enum ToolTaskWhat {
     Status {
         task_id: TaskId,
         status: Status,
-        /// Null in the status of a task that ended without having started.
-        #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+        /// Null for a task that ended without having started.
+        #[serde(default, deserialize_with = "null_or_value", skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
         started_at_ms: Option<Option<u64>>,
-        #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+        #[serde(default, deserialize_with = "null_or_value", skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
         ended_at_ms: Option<Option<u64>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,16 +97,16 @@ pub struct ToolTaskArgs {
     pub command: Text,
 }
 
-/// A piece of output: whole when it is short, else both ends.
+/// A piece of output: complete if it is short, otherwise its beginning and end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolTaskChunk {
     pub chunk: String,
     pub encoding: Encoding,
-    /// The bytes of the stream that it stands for: `GET /tasks/{id}/output` has all of them.
+    /// The range of the stream that this piece covers. `GET /tasks/{id}/output` has all of its bytes.
     pub offset_bytes: u64,
     pub bytes: u64,
-    /// Bytes that `chunk` leaves out between its two ends, and where in `chunk`.
+    /// How many bytes `chunk` leaves out between its beginning and end, and where in `chunk`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,14 +118,14 @@ pub struct ToolTaskChunk {
 
 impl ToolTaskChunk {
     #[must_use]
-    pub fn new(offset_bytes: u64, bytes: u64, rendered: Option<&Rendered>) -> Self {
-        let Rendered { text, encoding, omitted, omitted_at, unreadable } = rendered.cloned().unwrap_or_default();
+    pub fn new(offset_bytes: u64, bytes: u64, rendered: Option<&RenderedOutput>) -> Self {
+        let RenderedOutput { text, encoding, omitted, omitted_at, unreadable } = rendered.cloned().unwrap_or_default();
         let encoding = encoding.unwrap_or_default();
         Self { chunk: text, encoding, offset_bytes, bytes, omitted, omitted_at, unreadable }
     }
 }
 
-/// Bytes that the task left: `GET /artifacts/{sha256}` has them once its receipt is sealed.
+/// A file that the task left. `GET /artifacts/{sha256}` has it once the receipt is sealed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolTaskArtifact {
@@ -134,14 +134,14 @@ pub struct ToolTaskArtifact {
     pub sha256: Digest,
 }
 
-/// As one line of JSON.
+/// One line of JSON.
 impl fmt::Display for ToolTaskEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 
-/// Null is said; what is absent is not.
-fn said<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<u64>>, D::Error> {
+/// Tells a field that is `null` from one that is absent.
+fn null_or_value<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(d).map(Some)
 }

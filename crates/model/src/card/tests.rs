@@ -1,9 +1,9 @@
-//! Cards by data: one case for each kind of question.
+//! Cards built from data: one test for each kind of question.
 
 use super::*;
 use serde_json::{Value, json};
 
-/// An approval of `git push`, with these members changed.
+/// An approval of `git push` with these members changed.
 fn approval(changes: Value) -> Approval {
     let mut approval = json!({
         "id": "ap_01m7h4jys3gnc16j", "task_id": "tk_01m7h4jys3gnc16g", "state": {"is": "waiting"},
@@ -23,7 +23,7 @@ fn merge(into: &mut Value, changes: Value) {
     }
 }
 
-/// What only the daemon's card has, with these members changed.
+/// The part of the card that only the daemon fills in, with these members changed.
 fn card(changes: Value) -> Value {
     let mut card = json!({"asked_by": "you", "risks": [], "offers": [], "scripts": []});
     merge(&mut card, changes);
@@ -35,7 +35,7 @@ fn view(changes: Value) -> CardView {
 }
 
 #[test]
-fn one_command_is_in_the_question() {
+fn a_single_command_is_part_of_the_question() {
     let view = view(json!({}));
     assert_eq!(view.question(100), "Approve `git push` in /home/u/repo?");
     assert_eq!(view.question(3), "Approve `git… (5 more characters)` in /home/u/repo?");
@@ -99,7 +99,7 @@ fn the_folder_of_a_session_is_called_this_session() {
 }
 
 #[test]
-fn a_move_to_another_directory_is_asked_in_its_own_words() {
+fn a_directory_change_shows_its_display_text_as_the_question() {
     let mut moves = card(json!({"asked_by": "agent x", "variables": ["A=1"]}));
     merge(&mut moves, json!({"tool": "set_working_directory", "display": "Work in /srv?", "title": "elsewhere"}));
     let view = view(moves);
@@ -109,7 +109,7 @@ fn a_move_to_another_directory_is_asked_in_its_own_words() {
 }
 
 #[test]
-fn what_the_asker_says_and_who_asks_are_facts_of_their_own() {
+fn title_reason_and_requester_are_separate_bounded_texts() {
     let mut asks = card(json!({
         "asked_by": "agent `claude`", "variables": ["A=1"], "risks": ["network: it talks to a remote"],
         "confinement": "shield", "sandbox": {"network": "open", "why": {"because": "writes"}},
@@ -122,18 +122,18 @@ fn what_the_asker_says_and_who_asks_are_facts_of_their_own() {
     assert_eq!(view.asked_by.as_deref(), Some("agent `claude`"));
     assert_eq!(view.variables, ["A=1"]);
     assert_eq!(view.risks, ["network: it talks to a remote"]);
-    assert!(view.sandbox.is_some_and(|sandbox| sandbox.starts_with("shield: ")));
+    assert!(view.sandbox.is_some_and(|sandbox| sandbox.starts_with("not sandboxed: ")));
 }
 
 #[test]
-fn a_file_tool_has_no_sandbox_to_speak_of() {
+fn a_file_tool_shows_no_sandbox() {
     let mut writes = card(json!({"sandbox": {"network": "none"}}));
     merge(&mut writes, json!({"tool": "write_file"}));
     assert_eq!(view(writes).sandbox, None);
 }
 
 #[test]
-fn a_script_is_shown_from_both_ends_as_far_as_there_is_room() {
+fn a_long_script_shows_its_beginning_and_its_end() {
     let content: Vec<String> = (1..=10).map(|n| format!("line {n}")).collect();
     let view = view(card(json!({"scripts": [{
         "path": "/p/x.sh", "sha256": "ab".repeat(32), "content": content.join("\n"), "omitted": 7, "changed": true,
@@ -142,18 +142,18 @@ fn a_script_is_shown_from_both_ends_as_far_as_there_is_room() {
     assert_eq!((script.path.as_str(), script.sha256.as_str()), ("/p/x.sh", "abababababab"));
     assert_eq!((script.changed, script.omitted), (true, 7));
     let check = |room: usize, expect: (usize, usize, usize)| {
-        let (head, left_out, tail) = script.within(room);
+        let (head, left_out, tail) = script.excerpt(room);
         assert_eq!((head.len(), left_out, tail.len()), expect, "{room}");
     };
     check(usize::MAX, (10, 0, 0));
     check(10, (10, 0, 0));
     check(6, (4, 4, 2));
     check(0, (0, 10, 0));
-    assert_eq!(script.within(6).2, ["line 9", "line 10"]);
+    assert_eq!(script.excerpt(6).2, ["line 9", "line 10"]);
 }
 
 #[test]
-fn a_choice_says_what_it_saves_and_how_far_that_goes() {
+fn a_choice_names_its_grants_and_examples_of_what_they_cover() {
     let offer = json!({
         "choice": "here", "saves": ["git push in /home/u/repo"], "exact": true,
         "covers": ["git push a", "git push b", "git push c"], "does_not_cover": ["w", "x", "y", "z"],
@@ -169,20 +169,20 @@ fn a_choice_says_what_it_saves_and_how_far_that_goes() {
 }
 
 #[test]
-fn why_nothing_can_be_saved_is_told_within_bounds() {
+fn the_reason_why_nothing_can_be_saved_is_bounded() {
     let view = view(card(json!({"not_saved": "n".repeat(200)})));
     assert_eq!(view.not_saved, Some(format!("{}… (40 more characters)", "n".repeat(160))));
 }
 
 #[test]
-fn one_line_holds_all_of_the_question_or_there_is_none() {
+fn a_one_line_question_is_complete_or_absent() {
     let line = |changes: Value| view(changes).in_one_line(20);
-    assert_eq!(line(json!({})).as_deref(), Some("Approve `git push` in /home/u/repo? Risks: network"));
+    assert_eq!(line(json!({})).as_deref(), Some("Approve `git push` in /home/u/repo? Risks: network."));
     assert_eq!(line(json!({"risks": []})).as_deref(), Some("Approve `git push` in /home/u/repo?"));
     let both = json!({"display": "a; b", "uncovered": ["a", "b"], "about": [
         {"verb": "a", "directories": ["/p"], "risks": []}, {"verb": "b", "directories": ["/q"], "risks": []},
     ]});
-    assert_eq!(line(both).as_deref(), Some("Approve `a; b` in /home/u/repo? It works in /p, /q. Risks: network"));
+    assert_eq!(line(both).as_deref(), Some("Approve `a; b` in /home/u/repo? It works in /p, /q. Risks: network."));
     for display in ["x` in /? Approve `y", "a\nb", "a command that is longer"] {
         assert_eq!(line(json!({ "display": display })), None, "{display}");
     }

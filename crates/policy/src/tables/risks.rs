@@ -36,7 +36,7 @@ pub(crate) fn all_verb_risks() -> &'static HashMap<&'static str, VerbRisks> {
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
         for row in RISKS.iter().flat_map(|text| parse_rows(text)) {
-            let risks = |text: &'static str| text.split_whitespace().filter_map(Risk::named).collect::<Vec<Risk>>();
+            let risks = |text: &'static str| text.split_whitespace().filter_map(Risk::from_name).collect::<Vec<Risk>>();
             for verb in row.head.split(" | ") {
                 let options: Vec<&'static str> = row.values("options").collect();
                 let operands = row.values("operands").next();

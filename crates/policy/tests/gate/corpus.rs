@@ -67,7 +67,7 @@ fn the_sample_gets_the_expected_verdicts() {
         let risks = assessment.risk_set();
         for name in texts(&entry["risk"]).into_iter().filter(|r| *r != "read_only") {
             risky += 1;
-            if !risks.contains(&Risk::named(name).unwrap()) {
+            if !risks.contains(&Risk::from_name(name).unwrap()) {
                 wrong_risks.push(format!("{id} lacks {name}: {risks:?}"));
             }
         }

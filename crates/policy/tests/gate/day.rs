@@ -27,7 +27,10 @@ fn a_days_work_needs_approval_only_for_more_than_reading() {
             (false, answer) => {
                 reads += 1;
                 if answer != "allow" {
-                    asked.push(format!("{answer}: {command} {:?}", assessment.coverage.iter().find(|c| !c.holds())));
+                    asked.push(format!(
+                        "{answer}: {command} {:?}",
+                        assessment.coverage.iter().find(|c| !c.is_covered())
+                    ));
                 }
             }
         }

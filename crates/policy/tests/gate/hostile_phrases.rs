@@ -26,7 +26,7 @@ fn assert_all_allowed(commands: &[&str]) {
         .iter()
         .filter_map(|c| {
             let assessment = assess(c, ROOT, &[ROOT], &[], None);
-            let why = assessment.coverage.iter().find(|c| !c.holds());
+            let why = assessment.coverage.iter().find(|c| !c.is_covered());
             (verdict_word(&assessment) != "allow").then(|| format!("{c}: {why:?}"))
         })
         .collect();

@@ -8,7 +8,7 @@ fn assert_each(expect: &str, commands: &[&str]) {
         .iter()
         .filter_map(|c| {
             let assessment = assess(c, ROOT, &[ROOT], &[], None);
-            let why = assessment.coverage.iter().find(|c| !c.holds());
+            let why = assessment.coverage.iter().find(|c| !c.is_covered());
             (verdict_word(&assessment) != expect).then(|| format!("{}: {c} {why:?}", verdict_word(&assessment)))
         })
         .collect();

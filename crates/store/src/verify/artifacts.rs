@@ -1,6 +1,6 @@
-//! The index of artifacts: where bytes with a digest are kept, as the receipts have it.
+//! The index of artifacts: which files have which digest, according to the receipts.
 
-use super::{LISTED, VerifyReport, receipt_chain::ReceiptsByTask};
+use super::{MAX_LISTED_FINDINGS, VerifyReport, receipt_chain::ReceiptsByTask};
 use crate::{
     fsx,
     ledger::{LedgerError, LedgerReader},
@@ -8,7 +8,8 @@ use crate::{
 use countersign_model::Digest;
 use std::collections::HashSet;
 
-/// A sum over entries in any order. Its key is new for every run, so nobody can make up entries that cancel out.
+/// A sum over entries in any order. Its key is random for every run, so that nobody can construct entries that cancel
+/// out.
 struct UnorderedSum {
     key: [u8; 32],
     sum: u128,
@@ -28,58 +29,69 @@ impl UnorderedSum {
 
 type ArtifactEntry = (Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// Compares the index with what the receipts speak for.
+/// Compares the index with the files that the receipts cover.
 pub(super) fn check(
     ledger: &LedgerReader,
-    rows: &ReceiptsByTask,
+    receipts: &ReceiptsByTask,
     report: &mut VerifyReport,
 ) -> Result<(), LedgerError> {
-    if !rows.bad.is_empty() {
-        report.notes.push("the index of artifacts was not looked at: not every receipt holds".to_owned());
+    if !receipts.bad.is_empty() {
+        report.notes.push("the index of artifacts was not checked, because not every receipt is valid".to_owned());
         return Ok(());
     }
     let key = fsx::random();
-    let (mut due, mut said) = (UnorderedSum { key, sum: 0 }, UnorderedSum { key, sum: 0 });
-    for checked in rows.good.values() {
+    let (mut expected, mut actual) = (UnorderedSum { key, sum: 0 }, UnorderedSum { key, sum: 0 });
+    for checked in receipts.good.values() {
         let task = checked.task.to_string();
         let subjects: HashSet<&(String, Digest)> = checked.subjects.iter().collect();
-        subjects.iter().for_each(|(name, digest)| due.add(digest.as_bytes(), task.as_bytes(), name.as_bytes()));
+        subjects.iter().for_each(|(name, digest)| expected.add(digest.as_bytes(), task.as_bytes(), name.as_bytes()));
     }
-    entries(ledger, |(sha256, task, name)| said.add(&sha256, &task, &name))?;
-    if due.sum != said.sum {
-        name_them(ledger, rows, report)?;
+    for_each_entry(ledger, |(sha256, task, name)| actual.add(&sha256, &task, &name))?;
+    if expected.sum != actual.sum {
+        report_wrong_entries(ledger, receipts, report)?;
     }
     Ok(())
 }
 
-/// Says which entries are wrong.
-fn name_them(ledger: &LedgerReader, rows: &ReceiptsByTask, report: &mut VerifyReport) -> Result<(), LedgerError> {
-    let mut due: HashSet<ArtifactEntry> = HashSet::new();
-    for checked in rows.good.values() {
+/// Reports the wrong entries.
+fn report_wrong_entries(
+    ledger: &LedgerReader,
+    receipts: &ReceiptsByTask,
+    report: &mut VerifyReport,
+) -> Result<(), LedgerError> {
+    let mut expected: HashSet<ArtifactEntry> = HashSet::new();
+    for checked in receipts.good.values() {
         let task = checked.task.to_string().into_bytes();
-        due.extend(checked.subjects.iter().map(|(n, d)| (d.as_bytes().to_vec(), task.clone(), n.clone().into_bytes())));
+        expected.extend(
+            checked.subjects.iter().map(|(n, d)| (d.as_bytes().to_vec(), task.clone(), n.clone().into_bytes())),
+        );
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut wrong = Vec::new();
-    entries(ledger, |entry| {
-        if !due.remove(&entry) {
-            wrong.push((text(&entry.1), format!("has {}, no receipt does", text(&entry.2))));
+    for_each_entry(ledger, |entry| {
+        if !expected.remove(&entry) {
+            wrong.push((text(&entry.1), format!("lists {}, but no receipt does", text(&entry.2))));
         }
     })?;
-    let mut missing: Vec<_> = due.iter().map(|(_, task, name)| (text(task), format!("lacks {}", text(name)))).collect();
+    let mut missing: Vec<_> =
+        expected.iter().map(|(_, task, name)| (text(task), format!("lacks {}", text(name)))).collect();
     missing.sort_unstable();
     wrong.extend(missing);
-    for (task, what) in wrong.iter().take(LISTED) {
-        report.find(format!("artifacts of {task}"), format!("the index {what}; csn doctor --fix makes it anew"));
+    for (task, what) in wrong.iter().take(MAX_LISTED_FINDINGS) {
+        report.add_finding(
+            format!("artifacts of {task}"),
+            format!("the index {what}; run `csn doctor --fix` to rebuild it"),
+        );
     }
-    if wrong.len() > LISTED {
-        let more = wrong.len() - LISTED;
-        report.find("artifacts", format!("{more} more entries of the index are wrong; csn doctor --fix makes it anew"));
+    if wrong.len() > MAX_LISTED_FINDINGS {
+        let more = wrong.len() - MAX_LISTED_FINDINGS;
+        let entries = if more == 1 { "entry of the index is" } else { "entries of the index are" };
+        report.add_finding("artifacts", format!("{more} more {entries} wrong; run `csn doctor --fix` to rebuild it"));
     }
     Ok(())
 }
 
-fn entries(ledger: &LedgerReader, mut each: impl FnMut(ArtifactEntry)) -> Result<(), LedgerError> {
+fn for_each_entry(ledger: &LedgerReader, mut each: impl FnMut(ArtifactEntry)) -> Result<(), LedgerError> {
     use rusqlite::types::ValueRef;
     let bytes = |value: ValueRef<'_>| match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.to_vec(),

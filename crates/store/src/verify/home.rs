@@ -1,58 +1,62 @@
-//! Whether receipts are those of this home: each that names a home names this one, and once the ledger has named it every
-//! receipt does.
+//! Checks that receipts belong to this home: each receipt that names a home names this one, and after the ledger has
+//! named the home, every receipt does.
 
 use super::{
-    LISTED, VerifyReport,
+    MAX_LISTED_FINDINGS, VerifyReport,
     receipt_chain::{CheckedReceipt, ReceiptsByTask},
 };
 use crate::ledger::{LedgerError, LedgerReader};
 use countersign_model::HomeId;
 
-/// Against the ledger that they are in.
+/// Checks the receipts against their ledger.
 pub(super) fn check(
     ledger: &LedgerReader,
-    rows: &ReceiptsByTask,
+    receipts: &ReceiptsByTask,
     report: &mut VerifyReport,
 ) -> Result<(), LedgerError> {
-    let named = ledger.homes_named(LISTED as u32)?;
+    let named = ledger.named_homes(MAX_LISTED_FINDINGS as u32)?;
     for (n, other) in named.iter().skip(1) {
-        report.find(format!("decision {n}"), format!("names the home a second time, as {other}"));
+        report.add_finding(format!("decision {n}"), format!("names the home a second time, as {other}"));
     }
     let ours = named.first().copied();
     report.home_id = ours.map(|(_, home)| home);
     let mut wrong: Vec<(u64, String, String)> = Vec::new();
-    for checked in rows.good.values() {
+    for checked in receipts.good.values() {
         let what = match (checked.home, ours) {
-            (Some(home), Some((_, ours))) if home != ours => format!("is a receipt of home {home}; this one is {ours}"),
-            (Some(home), None) => format!("is a receipt of home {home}; no decision of this ledger names that home"),
+            (Some(home), Some((_, ours))) if home != ours => format!("belongs to home {home}; this home is {ours}"),
+            (Some(home), None) => format!("belongs to home {home}, which no decision of this ledger names"),
             (None, Some((n, ours))) if checked.ledger_head.decision.0 >= n.unsigned_abs() => {
-                format!("names no home, and decision {n} before it had named {ours}")
+                format!("names no home, although decision {n} had already named {ours}")
             }
             _ => continue,
         };
         wrong.push((checked.number, checked.place(), what));
     }
     wrong.sort_unstable();
-    let more = wrong.len().saturating_sub(LISTED);
-    for (_, place, what) in wrong.into_iter().take(LISTED) {
-        report.find(place, what);
+    let more = wrong.len().saturating_sub(MAX_LISTED_FINDINGS);
+    for (_, place, what) in wrong.into_iter().take(MAX_LISTED_FINDINGS) {
+        report.add_finding(place, what);
     }
     if more > 0 {
-        report.find("receipts", format!("{more} more are not of this home"));
+        let belong = if more == 1 { "receipt does" } else { "receipts do" };
+        report.add_finding("receipts", format!("{more} more {belong} not belong to this home"));
     }
     Ok(())
 }
 
-/// A row of receipts without its ledger: once one has named a home, those behind it name the same.
-pub(super) fn check_row(row: &[CheckedReceipt], report: &mut VerifyReport) {
+/// Checks a receipt chain without its ledger: after one receipt has named a home, all later ones name the same.
+pub(super) fn check_chain(chain: &[CheckedReceipt], report: &mut VerifyReport) {
     let mut home: Option<HomeId> = None;
-    for checked in row {
+    for checked in chain {
         match (home, checked.home) {
             (Some(before), Some(named)) if named != before => {
-                report.find(checked.place(), format!("is a receipt of home {named}; those before it are of {before}"));
+                report.add_finding(
+                    checked.place(),
+                    format!("belongs to home {named}; earlier receipts belong to {before}"),
+                );
             }
             (Some(before), None) => {
-                report.find(checked.place(), format!("names no home; those before it name {before}"));
+                report.add_finding(checked.place(), format!("names no home; earlier receipts name {before}"));
             }
             (_, named) => home = home.or(named),
         }
@@ -73,23 +77,23 @@ mod tests {
         let ledger_head = LedgerHead { decision: DecimalCount(number), sha256: digest };
         let task = "tk_01jcx3v9q8k2m4ty".parse().unwrap();
         let home = home.map(|home| home.parse().unwrap());
-        CheckedReceipt::bare(number, task, home, ledger_head)
+        CheckedReceipt::for_test(number, task, home, ledger_head)
     }
 
     fn check(homes: &[Option<&str>], expected: &[&str]) {
-        let row: Vec<CheckedReceipt> = (1..).zip(homes).map(|(number, home)| receipt(number, *home)).collect();
+        let chain: Vec<CheckedReceipt> = (1..).zip(homes).map(|(number, home)| receipt(number, *home)).collect();
         let mut report = VerifyReport::default();
-        check_row(&row, &mut report);
+        check_chain(&chain, &mut report);
         let found: Vec<String> = report.findings.into_iter().map(|finding| finding.what).collect();
         assert_eq!(found, expected, "{homes:?}");
     }
 
     #[test]
-    fn once_a_home_is_named_every_receipt_names_it() {
+    fn after_a_home_is_named_every_receipt_names_it() {
         check(&[None, None], &[]);
         check(&[None, Some(OURS), Some(OURS)], &[]);
-        check(&[Some(OURS), None], &[&format!("names no home; those before it name {OURS}")]);
-        let another = format!("is a receipt of home {OTHER}; those before it are of {OURS}");
+        check(&[Some(OURS), None], &[&format!("names no home; earlier receipts name {OURS}")]);
+        let another = format!("belongs to home {OTHER}; earlier receipts belong to {OURS}");
         check(&[None, Some(OURS), Some(OTHER), Some(OURS)], &[&another]);
     }
 }

@@ -1,4 +1,5 @@
-//! Which keys are trusted: those that were named beforehand, or the first one; and those that a trusted one speaks for.
+//! Which keys are trusted: those named in advance, or the first one, and every key whose announcement a trusted key
+//! signed.
 
 use super::VerifyReport;
 use crate::{
@@ -8,27 +9,27 @@ use crate::{
 use countersign_model::{Decision, Digest, KeyAnnounced, Record, RecordContent};
 use std::collections::HashMap;
 
-/// So much of a key's name is enough to ask for it.
-const SHORT: usize = 16;
+/// How many characters of a key id are enough to name the key.
+const SHORT_ID_CHARS: usize = 16;
 
-/// A key that was announced, and where.
+/// An announced key, and where it was announced.
 #[derive(Debug)]
 pub struct KeyAnnouncement {
     pub place: String,
-    /// The decision that announced it; none where decisions have no numbers.
+    /// The number of the decision that announced it; none if decisions have no numbers.
     pub decision: Option<u64>,
-    pub said: KeyAnnounced,
+    pub announced: KeyAnnounced,
 }
 
 impl KeyAnnouncement {
-    /// From a line of a file.
+    /// An announcement from a line of a file.
     #[must_use]
-    pub fn in_line(place: String, said: KeyAnnounced) -> Self {
-        Self { place, decision: None, said }
+    pub fn from_line(place: String, announced: KeyAnnounced) -> Self {
+        Self { place, decision: None, announced }
     }
 
-    /// Everything that a ledger announces. What does not read is found by whoever goes through its decisions.
-    pub fn all(ledger: &LedgerReader) -> Result<Vec<Self>, LedgerError> {
+    /// All announcements in a ledger. Lines that cannot be read are reported by the pass over the decisions.
+    pub fn read_all(ledger: &LedgerReader) -> Result<Vec<Self>, LedgerError> {
         let mut query = ledger.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"key.announced\"%' ORDER BY n",
         )?;
@@ -36,9 +37,9 @@ impl KeyAnnouncement {
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
             let Ok(Ok(record)) = row.get_ref(1)?.as_str().map(Record::parse) else { continue };
-            if let RecordContent::Decision(Decision::Key(said)) = record.what {
+            if let RecordContent::Decision(Decision::Key(announced)) = record.what {
                 let n: i64 = row.get(0)?;
-                all.push(Self { place: format!("decision {n}"), decision: u64::try_from(n).ok(), said });
+                all.push(Self { place: format!("decision {n}"), decision: u64::try_from(n).ok(), announced });
             }
         }
         Ok(all)
@@ -51,46 +52,52 @@ pub struct TrustedKeys(HashMap<Digest, TrustedKey>);
 #[derive(Debug)]
 struct TrustedKey {
     key: PublicKey,
-    /// The decision from which on another one signs.
-    replaced: Option<u64>,
+    /// The number of the decision from which another key signs.
+    replaced_by: Option<u64>,
 }
 
 impl TrustedKeys {
-    /// Those of a part of a house: a key that nobody speaks for matters there only where it has signed something.
-    pub fn of_a_part(announced: &[KeyAnnouncement], pinned: &[PublicKey], report: &mut VerifyReport) -> Self {
-        Self::from(announced, pinned, false, report)
+    /// The keys for a part of a home: an unsigned key matters there only if it has signed something.
+    pub fn for_part(announcements: &[KeyAnnouncement], pinned: &[PublicKey], report: &mut VerifyReport) -> Self {
+        Self::build(announcements, pinned, false, report)
     }
 
-    /// Those of a whole ledger.
-    pub(super) fn of(announced: &[KeyAnnouncement], pinned: &[PublicKey], report: &mut VerifyReport) -> Self {
-        Self::from(announced, pinned, true, report)
+    /// The keys of a whole ledger.
+    pub(super) fn for_ledger(
+        announcements: &[KeyAnnouncement],
+        pinned: &[PublicKey],
+        report: &mut VerifyReport,
+    ) -> Self {
+        Self::build(announcements, pinned, true, report)
     }
 
-    fn from(announced: &[KeyAnnouncement], pinned: &[PublicKey], whole: bool, report: &mut VerifyReport) -> Self {
+    fn build(announcements: &[KeyAnnouncement], pinned: &[PublicKey], whole: bool, report: &mut VerifyReport) -> Self {
         let replaced = |id: Digest| {
-            let last = announced.iter().rposition(|a| a.said.key == id)?;
-            announced.get(last + 1)?.decision
+            let last = announcements.iter().rposition(|a| a.announced.key == id)?;
+            announcements.get(last + 1)?.decision
         };
-        let trusted = |key: PublicKey| (key.id(), TrustedKey { replaced: replaced(key.id()), key });
+        let trusted = |key: PublicKey| (key.id(), TrustedKey { replaced_by: replaced(key.id()), key });
         let mut keys = Self(pinned.iter().cloned().map(trusted).collect());
-        for (index, KeyAnnouncement { place, said, .. }) in announced.iter().enumerate() {
-            let Some(key) = PublicKey::from_bytes(&said.public).filter(|k| k.id() == said.key) else {
-                report.find(place, format!("announces key {}, which is not the key that it shows", said.key));
+        for (index, KeyAnnouncement { place, announced, .. }) in announcements.iter().enumerate() {
+            let Some(key) = PublicKey::from_bytes(&announced.public).filter(|k| k.id() == announced.key) else {
+                report
+                    .add_finding(place, format!("announces key {}, but its public key has another id", announced.key));
                 continue;
             };
-            if keys.0.contains_key(&said.key) {
+            if keys.0.contains_key(&announced.key) {
                 continue;
             }
-            let spoken_for = said.by.and_then(|by| keys.get(by)).is_some_and(|by| by.speaks_for(said));
-            if spoken_for || pinned.is_empty() && index == 0 {
+            let confirmed =
+                announced.by.and_then(|by| keys.get(by)).is_some_and(|by| by.verifies_announcement(announced));
+            if confirmed || pinned.is_empty() && index == 0 {
                 keys.0.extend([trusted(key)]);
             } else if pinned.is_empty() && whole {
-                report.find(place, unspoken(announced, said.key));
+                report.add_finding(place, describe_unsigned(announcements, announced.key));
             }
         }
         if pinned.is_empty() && !keys.0.is_empty() {
             report.notes.push(
-                "the key is taken from what it signed: compare it with one that you have from elsewhere (--key)"
+                "the key comes from the checked data itself; compare it with a key that you saved elsewhere (--key)"
                     .to_owned(),
             );
         }
@@ -102,28 +109,28 @@ impl TrustedKeys {
         self.0.get(&id).map(|t| &t.key)
     }
 
-    /// The key, or why nothing is believed that it signs.
+    /// The key, or why nothing that it signs is trusted.
     pub(super) fn signer(&self, id: Digest) -> Result<&PublicKey, String> {
         self.get(id).ok_or_else(|| format!("was signed by key {id}, which is not trusted"))
     }
 
-    /// Whether another key had taken its place when the ledger had so many decisions.
+    /// An error if another key had already replaced this one at this decision.
     pub(super) fn replaced_at(&self, id: Digest, decision: u64) -> Result<(), String> {
-        match self.0.get(&id).and_then(|t| t.replaced) {
+        match self.0.get(&id).and_then(|t| t.replaced_by) {
             Some(replaced) if decision >= replaced => {
-                Err(format!("was signed by key {id}, which had been replaced by then (decision {replaced})"))
+                Err(format!("was signed by key {id} after it had been replaced (decision {replaced})"))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// What to do about a key that nobody speaks for: trust is in the first one, so that one is named with it.
-fn unspoken(announced: &[KeyAnnouncement], key: Digest) -> String {
-    let short = |key: Digest| key.to_string()[..SHORT].to_owned();
-    let first = announced.first().map_or(key, |a| a.said.key);
+/// What to do about a key that no earlier key signed: trust starts with the first key, so it is named as well.
+fn describe_unsigned(announcements: &[KeyAnnouncement], key: Digest) -> String {
+    let short = |key: Digest| key.to_string()[..SHORT_ID_CHARS].to_owned();
+    let first = announcements.first().map_or(key, |a| a.announced.key);
     format!(
-        "key {key} was announced, and no key before it speaks for it; if that was you: csn keys export {} > OLD.pem; \
+        "announces key {key}, which no earlier key signed; if you replaced a lost key: csn keys export {} > OLD.pem; \
          csn keys export {} > NEW.pem; csn verify --key OLD.pem --key NEW.pem",
         short(first),
         short(key)

@@ -1,10 +1,10 @@
-//! A row of receipts: each signed, each in its place, each bound to the one before it.
+//! The receipt chain: each receipt is signed, has the right number, and names the previous receipt.
 
-use super::{LISTED, TrustedKeys, VerifyReport};
+use super::{MAX_LISTED_FINDINGS, TrustedKeys, VerifyReport};
 use crate::{
     SignedReceipt,
     ledger::{LedgerError, LedgerReader},
-    receipts::{LAST_NUMBER, UnreadableReceipt},
+    receipts::{MAX_RECEIPT_NUMBER, UnreadableReceipt},
 };
 use countersign_model::{
     Digest, HomeId, LedgerHead, PREDICATE, ReceiptId, STATEMENT, SealedJournal, Statement, TaskId,
@@ -14,10 +14,10 @@ use std::{
     thread,
 };
 
-/// So many are read at a time.
-const BATCH: u32 = 2048;
+/// How many receipts are read at a time.
+const BATCH_RECEIPTS: u32 = 2048;
 
-/// What is needed of a receipt that was checked.
+/// The fields of a checked receipt that later checks need.
 #[derive(Debug, Clone)]
 pub(super) struct CheckedReceipt {
     pub(super) number: u64,
@@ -34,16 +34,16 @@ pub(super) struct CheckedReceipt {
 }
 
 impl CheckedReceipt {
-    /// One that speaks for nothing.
+    /// A receipt that covers nothing.
     #[cfg(test)]
-    pub(super) fn bare(number: u64, task: TaskId, home: Option<HomeId>, ledger_head: LedgerHead) -> Self {
+    pub(super) fn for_test(number: u64, task: TaskId, home: Option<HomeId>, ledger_head: LedgerHead) -> Self {
         let (digest, receipt) = (ledger_head.sha256, "rc_01jcx3v9q8k2m4tx".parse().unwrap());
         let (subjects, journal, prev, pty) = (Vec::new(), None, None, false);
         Self { number, receipt, task, home, digest, key: digest, ledger_head, subjects, journal, prev, pty }
     }
 
     pub(super) fn place(&self) -> String {
-        place(self.number, Some(self.task))
+        receipt_place(self.number, Some(self.task))
     }
 
     pub(super) fn subject(&self, name: &str) -> Option<Digest> {
@@ -51,21 +51,21 @@ impl CheckedReceipt {
     }
 }
 
-fn place(number: u64, task: Option<TaskId>) -> String {
+fn receipt_place(number: u64, task: Option<TaskId>) -> String {
     match task {
         Some(task) => format!("receipt {number} ({task})"),
         None => format!("receipt {number}"),
     }
 }
 
-/// By task: those that hold by themselves, and those that are there and do not.
+/// Receipts by task: the valid ones, and the tasks whose receipt exists but is not valid.
 #[derive(Default)]
 pub(super) struct ReceiptsByTask {
     pub(super) good: HashMap<TaskId, CheckedReceipt>,
     pub(super) bad: HashSet<TaskId>,
 }
 
-/// Checks the receipts from one number to another, which must be there if it is named.
+/// Checks the receipts from one number to another. A named last receipt must exist.
 pub(super) fn check(
     ledger: &LedgerReader,
     from: u64,
@@ -73,37 +73,37 @@ pub(super) fn check(
     keys: &TrustedKeys,
     report: &mut VerifyReport,
 ) -> Result<ReceiptsByTask, LedgerError> {
-    let mut rows = ReceiptsByTask::default();
-    let mut row = ReceiptChain::from(from);
-    if let Some((before, last)) = row.last.as_mut().map(|(n, digest, _)| (*n, digest)) {
+    let mut receipts = ReceiptsByTask::default();
+    let mut chain = ReceiptChain::starting_at(from);
+    if let Some((before, last)) = chain.last.as_mut().map(|(n, digest, _)| (*n, digest)) {
         *last = ledger.receipt(before)?.map(|s| s.digest());
     }
-    let (mut next, end) = (from, to.unwrap_or(LAST_NUMBER).min(LAST_NUMBER));
+    let (mut next, end) = (from, to.unwrap_or(MAX_RECEIPT_NUMBER).min(MAX_RECEIPT_NUMBER));
     while next <= end {
-        let batch = ledger.receipts_as_they_stand(next, end, BATCH)?;
+        let batch = ledger.raw_receipts(next, end, BATCH_RECEIPTS)?;
         let Some(last) = batch.last().map(|(number, _)| *number) else { break };
-        rows.bad.extend(batch.iter().filter_map(|(_, one)| task_of(one)));
-        for checked in row.go_on(&batch, keys, report) {
-            rows.bad.remove(&checked.task);
-            rows.good.insert(checked.task, checked);
+        receipts.bad.extend(batch.iter().filter_map(|(_, one)| task_of(one)));
+        for checked in chain.extend(&batch, keys, report) {
+            receipts.bad.remove(&checked.task);
+            receipts.good.insert(checked.task, checked);
         }
         next = last.saturating_add(1);
     }
     if let Some(to) = to {
-        row.reach(to, report);
+        chain.require_up_to(to, report);
     }
-    Ok(rows)
+    Ok(receipts)
 }
 
-/// Rows whose numbers no receipt can have.
-pub(super) fn outside(ledger: &LedgerReader, report: &mut VerifyReport) -> Result<(), LedgerError> {
-    for number in ledger.receipts_outside()? {
-        report.find(format!("receipt {number}"), "stands outside of the row: receipts are numbered from 1");
+/// Reports rows with numbers that no receipt can have.
+pub(super) fn check_invalid_numbers(ledger: &LedgerReader, report: &mut VerifyReport) -> Result<(), LedgerError> {
+    for number in ledger.invalid_receipt_numbers()? {
+        report.add_finding(format!("receipt {number}"), "has an invalid number: receipts are numbered from 1");
     }
     Ok(())
 }
 
-/// From which receipt to which a file has all of them.
+/// The first and the last number of an export that contains all receipts between them.
 #[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportRange {
@@ -111,138 +111,143 @@ pub struct ExportRange {
     pub to: u64,
 }
 
-/// The same for receipts that came in a file: a row of them, or each by itself.
+/// Checks receipts from a file: a complete chain, or single ones.
 pub(super) fn check_all(
     signed: Vec<SignedReceipt>,
     ends: Option<ExportRange>,
     keys: &TrustedKeys,
     report: &mut VerifyReport,
 ) -> Vec<CheckedReceipt> {
-    let all: Vec<ChainCheck> = signed.into_iter().map(|one| (one.number, Ok(one))).collect();
+    let all: Vec<NumberedReceipt> = signed.into_iter().map(|one| (one.number, Ok(one))).collect();
     let Some(ExportRange { from, to }) = ends else {
-        return ReceiptChain::apart().go_on(&all, keys, report);
+        return ReceiptChain::unchained().extend(&all, keys, report);
     };
-    let mut row = ReceiptChain::from(from);
-    let checked = row.go_on(&all, keys, report);
-    row.reach(to, report);
+    let mut chain = ReceiptChain::starting_at(from);
+    let checked = chain.extend(&all, keys, report);
+    chain.require_up_to(to, report);
     checked
 }
 
-type ChainCheck = (u64, Result<SignedReceipt, UnreadableReceipt>);
+type NumberedReceipt = (u64, Result<SignedReceipt, UnreadableReceipt>);
 
 fn task_of(one: &Result<SignedReceipt, UnreadableReceipt>) -> Option<TaskId> {
     one.as_ref().map_or_else(|unreadable| unreadable.task, |signed| Some(signed.task))
 }
 
 struct ReceiptChain {
-    /// The last one: its number, its digest if that is known, and how far the ledger went.
+    /// The last receipt: its number, its digest if known, and the last decision that it covers.
     last: Option<(u64, Option<Digest>, u64)>,
-    /// Not a row: what is before or behind is not known.
-    apart: bool,
+    /// Not a chain: the receipts before and after are unknown.
+    unchained: bool,
 }
 
 impl ReceiptChain {
-    fn from(first: u64) -> Self {
-        Self { last: first.checked_sub(1).filter(|n| *n > 0).map(|before| (before, None, 0)), apart: false }
+    fn starting_at(first: u64) -> Self {
+        Self { last: first.checked_sub(1).filter(|n| *n > 0).map(|before| (before, None, 0)), unchained: false }
     }
 
-    fn apart() -> Self {
-        Self { last: None, apart: true }
+    fn unchained() -> Self {
+        Self { last: None, unchained: true }
     }
 
-    fn due(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         self.last.map_or(1, |(n, ..)| n.saturating_add(1))
     }
 
-    fn go_on(&mut self, all: &[ChainCheck], keys: &TrustedKeys, report: &mut VerifyReport) -> Vec<CheckedReceipt> {
+    fn extend(
+        &mut self,
+        all: &[NumberedReceipt],
+        keys: &TrustedKeys,
+        report: &mut VerifyReport,
+    ) -> Vec<CheckedReceipt> {
         let opened = in_parallel(all, |(_, one)| match one {
-            Ok(signed) => open(signed, keys),
+            Ok(signed) => open_receipt(signed, keys),
             Err(unreadable) => Err(unreadable.why.clone()),
         });
         let mut good = Vec::with_capacity(all.len());
         for ((number, one), opened) in all.iter().zip(opened) {
             report.receipts += 1;
-            let place = place(*number, task_of(one));
-            if !self.apart {
-                missing(self.due(), *number, report);
-                if *number < self.due() {
-                    report.find(&place, format!("stands where receipt {} should be", self.due()));
+            let place = receipt_place(*number, task_of(one));
+            if !self.unchained {
+                report_missing(self.next_number(), *number, report);
+                if *number < self.next_number() {
+                    report.add_finding(&place, format!("is in the place of receipt {}", self.next_number()));
                 }
             }
             let ledger = self.last.map_or(0, |(.., ledger)| ledger);
             match opened {
                 Ok(checked) => {
-                    if let Some(Err(why)) = one.as_ref().ok().map(|signed| self.fits(signed, &checked)) {
-                        report.find(place, why);
+                    if let Some(Err(why)) = one.as_ref().ok().map(|signed| self.check_position(signed, &checked)) {
+                        report.add_finding(place, why);
                     }
-                    self.stands(*number, Some(checked.digest), ledger.max(checked.ledger_head.decision.0));
+                    self.advance(*number, Some(checked.digest), ledger.max(checked.ledger_head.decision.0));
                     good.push(checked);
                 }
                 Err(why) => {
-                    report.find(place, why);
-                    self.stands(*number, None, ledger);
+                    report.add_finding(place, why);
+                    self.advance(*number, None, ledger);
                 }
             }
         }
         good
     }
 
-    fn stands(&mut self, number: u64, digest: Option<Digest>, ledger: u64) {
-        if !self.apart {
+    fn advance(&mut self, number: u64, digest: Option<Digest>, ledger: u64) {
+        if !self.unchained {
             self.last = Some((number, digest, ledger));
         }
     }
 
-    /// Whether a receipt is the one that should stand where it stands.
-    fn fits(&self, stands: &SignedReceipt, checked: &CheckedReceipt) -> Result<(), String> {
-        if checked.number != stands.number {
-            return Err(format!("is receipt {}: it does not stand in its place", checked.number));
+    /// Whether a receipt belongs where it is stored.
+    fn check_position(&self, stored: &SignedReceipt, checked: &CheckedReceipt) -> Result<(), String> {
+        if checked.number != stored.number {
+            return Err(format!("is receipt {}, stored under the wrong number", checked.number));
         }
-        if checked.task != stands.task {
-            return Err(format!("is the receipt of {}", checked.task));
+        if checked.task != stored.task {
+            return Err(format!("is the receipt of another task, {}", checked.task));
         }
-        if checked.receipt != stands.receipt {
-            return Err(format!("is kept as {}, and is {}", stands.receipt, checked.receipt));
+        if checked.receipt != stored.receipt {
+            return Err(format!("is stored as {}, but its id is {}", stored.receipt, checked.receipt));
         }
         match self.last {
-            Some((n, Some(digest), _)) if n.checked_add(1) == Some(stands.number) && checked.prev != Some(digest) => {
-                Err(format!("does not go on from receipt {n}: one of the two was exchanged"))
+            Some((n, Some(digest), _)) if n.checked_add(1) == Some(stored.number) && checked.prev != Some(digest) => {
+                Err(format!("does not follow receipt {n}: one of the two was replaced"))
             }
             Some((n, _, ledger)) if checked.ledger_head.decision.0 < ledger => {
-                Err(format!("speaks for an older ledger than receipt {n} before it"))
+                Err(format!("covers an older ledger than the previous receipt {n}"))
             }
-            None if stands.number == 1 && checked.prev.is_some() => {
-                Err("goes on from a receipt that is not there".to_owned())
+            None if stored.number == 1 && checked.prev.is_some() => {
+                Err("names a previous receipt that does not exist".to_owned())
             }
             _ => Ok(()),
         }
     }
 
-    /// The row must go as far as this.
-    fn reach(&self, to: u64, report: &mut VerifyReport) {
-        missing(self.due(), to.saturating_add(1), report);
+    /// The chain must contain all receipts up to this number.
+    fn require_up_to(&self, to: u64, report: &mut VerifyReport) {
+        report_missing(self.next_number(), to.saturating_add(1), report);
     }
 }
 
-/// Receipts from `due` on that are not there, up to the one that is.
-fn missing(due: u64, there: u64, report: &mut VerifyReport) {
-    let listed = due.saturating_add(LISTED as u64).min(there);
+/// Reports the missing receipts from `due` up to `there`, the next one that exists.
+fn report_missing(due: u64, there: u64, report: &mut VerifyReport) {
+    let listed = due.saturating_add(MAX_LISTED_FINDINGS as u64).min(there);
     for number in due..listed {
-        report.find(format!("receipt {number}"), "is missing");
+        report.add_finding(format!("receipt {number}"), "is missing");
     }
     if due < listed && listed < there {
-        report.find(format!("receipts {listed} to {}", there - 1), "are missing");
+        report.add_finding(format!("receipts {listed} to {}", there - 1), "are missing");
     }
 }
 
-/// Opens one receipt: whose signature it bears, and what it says.
-fn open(signed: &SignedReceipt, keys: &TrustedKeys) -> Result<CheckedReceipt, String> {
+/// Opens one receipt: checks its signature and reads its statement.
+fn open_receipt(signed: &SignedReceipt, keys: &TrustedKeys) -> Result<CheckedReceipt, String> {
     if !signed.verifies(keys.signer(signed.key)?) {
         return Err("was changed: its signature does not verify".to_owned());
     }
-    let statement: Statement = serde_json::from_str(&signed.payload).map_err(|e| format!("does not read: {e}"))?;
+    let statement: Statement = serde_json::from_str(&signed.payload).map_err(|e| format!("cannot be parsed: {e}"))?;
     if statement.kind != STATEMENT || statement.predicate_type != PREDICATE {
-        return Err(format!("is a {}, not a {PREDICATE}", statement.predicate_type));
+        return Err(format!("has the type {}, not {PREDICATE}", statement.predicate_type));
     }
     let receipt = statement.predicate;
     keys.replaced_at(signed.key, receipt.ledger_head.decision.0)?;
@@ -261,7 +266,7 @@ fn open(signed: &SignedReceipt, keys: &TrustedKeys) -> Result<CheckedReceipt, St
     })
 }
 
-/// The same function for all of them, by all processors, in order.
+/// Applies a function to all items in parallel; the results are in order.
 pub(super) fn in_parallel<T: Sync, U: Send>(all: &[T], f: impl Fn(&T) -> U + Sync) -> Vec<U> {
     let workers = thread::available_parallelism().map_or(1, usize::from).min(8);
     if workers < 2 || all.len() < 4 {

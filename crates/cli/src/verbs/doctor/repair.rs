@@ -4,8 +4,9 @@ use crate::{render::text::count, target_home::TargetHome};
 use anyhow::{Context as _, bail};
 use countersign_model::{CredentialKind, api::StopTasks};
 use countersign_store::{
-    Home, below_an_agent,
+    Home,
     condition::{self, CheckDepth},
+    is_below_agent,
     ledger::LedgerError,
     repair::{RepairRecord, repair, repairs},
     verify::{self, VerifyScope},
@@ -47,12 +48,12 @@ pub(crate) fn fix(target: &TargetHome) -> anyhow::Result<Vec<String>> {
     }
     let life = client.lifecycle().ok();
     let a_person = life.as_ref().is_none_or(|life| life.you == CredentialKind::Person);
-    if !a_person || below_an_agent(home) || std::env::var_os(countersign_model::MARKER).is_some() {
+    if !a_person || is_below_agent(home) || std::env::var_os(countersign_model::MARKER).is_some() {
         bail!("the ledger needs a repair, and only a person may start it: run `csn doctor --fix` in your own terminal");
     }
     if let Some(life) = life {
         client.stop(Some(StopTasks::Keep)).context("the daemon could not be stopped for the repair")?;
-        Home::wait_until_gone(life.pid)?;
+        Home::wait_for_exit(life.pid)?;
     }
     let lock = home.lock().context("the ledger can be repaired only while no daemon runs")?;
     let record = match repair(home, &lock) {

@@ -1,4 +1,5 @@
-//! A house of several users: its daemon has a user of its own, and may act for the others. Only root can make one.
+//! The system service with several users: its daemon has its own system user and may act for the others. Only root can
+//! create one.
 
 use std::{
     fs,
@@ -10,7 +11,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A user that every Debian has, and a directory of theirs.
+/// A user that every Debian system has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestUser {
     pub uid: u32,
@@ -18,13 +19,13 @@ pub struct TestUser {
     pub name: &'static str,
 }
 
-/// Two who ask, and the one that the house is. Nobody logs in as any of them.
+/// Two users who make requests, root, and the user of the daemon. Nobody logs in as any of them.
 pub const ANN: TestUser = TestUser { uid: 5, gid: 60, name: "games" };
 pub const BOB: TestUser = TestUser { uid: 6, gid: 12, name: "man" };
 pub const ROOT: TestUser = TestUser { uid: 0, gid: 0, name: "root" };
-const HOUSE: TestUser = TestUser { uid: 1, gid: 1, name: "daemon" };
+const SERVICE: TestUser = TestUser { uid: 1, gid: 1, name: "daemon" };
 
-/// Starts a program with a session keyring of its own, as a service manager does.
+/// Starts a program with its own session keyring, like a service manager.
 const WITH_KEYRING: &str = "
 import ctypes, os, platform, sys
 keyctl = {'x86_64': 250, 'aarch64': 219}[platform.machine()]
@@ -38,32 +39,32 @@ pub struct SystemService {
 }
 
 impl SystemService {
-    /// One that serves; none where we are not root.
+    /// A running system service; none if the test does not run as root.
     #[must_use]
     pub fn started(csn: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("not root: a house of several users cannot be made");
+            eprintln!("not root: the system service cannot be created");
             return None;
         }
         let dir = TempDir::with_prefix("csn").expect("a temp dir");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let machine = Self { dir, daemon: Mutex::default() };
-        let bin = machine.make("bin", ROOT, 0o755);
+        let service = Self { dir, daemon: Mutex::default() };
+        let bin = service.create_dir("bin", ROOT, 0o755);
         for name in ["csn", "csn-shim"] {
             fs::copy(Path::new(csn).with_file_name(name), bin.join(name)).expect("a copy");
         }
-        machine.make("home", HOUSE, 0o700);
-        machine.make("run", HOUSE, 0o755);
-        machine.make("etc", ROOT, 0o755);
+        service.create_dir("home", SERVICE, 0o700);
+        service.create_dir("run", SERVICE, 0o755);
+        service.create_dir("etc", ROOT, 0o755);
         for user in [ANN, BOB] {
-            machine.make(user.name, user, 0o700);
-            machine.make(&format!("{}/project", user.name), user, 0o755);
+            service.create_dir(user.name, user, 0o700);
+            service.create_dir(&format!("{}/project", user.name), user, 0o755);
         }
-        machine.start();
-        Some(machine)
+        service.start();
+        Some(service)
     }
 
-    fn make(&self, name: &str, user: TestUser, mode: u32) -> PathBuf {
+    fn create_dir(&self, name: &str, user: TestUser, mode: u32) -> PathBuf {
         let path = self.dir.path().join(name);
         fs::create_dir_all(&path).expect("a directory");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
@@ -86,13 +87,13 @@ impl SystemService {
         self.dir.path().join("bin/csn")
     }
 
-    /// Where a user works.
+    /// The working directory of a user.
     #[must_use]
     pub fn project(&self, user: TestUser) -> PathBuf {
         self.dir.path().join(user.name).join("project")
     }
 
-    /// A file of a user's project, theirs.
+    /// Writes a file in a user's project that belongs to the user.
     pub fn write(&self, user: TestUser, name: &str, text: &str) {
         let path = self.project(user).join(name);
         fs::write(&path, text).expect("a file");
@@ -112,7 +113,7 @@ impl SystemService {
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().expect("setpriv runs");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        assert!(lines.any(|line| line.is_ok_and(|l| l.starts_with("socket "))), "the house starts");
+        assert!(lines.any(|line| line.is_ok_and(|l| l.starts_with("socket "))), "the daemon starts");
         *self.daemon.lock().expect("unpoisoned") = Some(child);
     }
 
@@ -123,30 +124,30 @@ impl SystemService {
         }
     }
 
-    /// A program as somebody, in their project, with this house's door named.
+    /// A program as this user, in their project, with the socket of this service.
     #[expect(clippy::disallowed_methods, reason = "tests drive the real program")]
-    fn as_user(&self, user: TestUser, program: &Path) -> Command {
+    fn command_as(&self, user: TestUser, program: &Path) -> Command {
         let (uid, gid) = (user.uid.to_string(), user.gid.to_string());
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "--inh-caps=-all"]).arg(program);
-        let place = if user == ROOT { self.dir.path().to_owned() } else { self.project(user) };
+        let directory = if user == ROOT { self.dir.path().to_owned() } else { self.project(user) };
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.dir.path().join(user.name));
-        command.env("COUNTERSIGN_SOCKET", self.socket()).current_dir(place).stdin(Stdio::null());
+        command.env("COUNTERSIGN_SOCKET", self.socket()).current_dir(directory).stdin(Stdio::null());
         command
     }
 
-    /// Another program as somebody, to its end.
-    pub fn as_user_run(&self, user: TestUser, argv: &[&str]) -> Output {
-        self.as_user(user, Path::new(argv[0])).args(&argv[1..]).output().expect("it runs")
+    /// Runs another program as this user to its end.
+    pub fn run_as(&self, user: TestUser, argv: &[&str]) -> Output {
+        self.command_as(user, Path::new(argv[0])).args(&argv[1..]).output().expect("it runs")
     }
 
-    /// `csn …` as somebody, to its end.
+    /// Runs `csn …` as this user to its end.
     pub fn csn(&self, user: TestUser, args: &[&str]) -> Output {
         self.csn_with(user, args, &[])
     }
 
     pub fn csn_with(&self, user: TestUser, args: &[&str], env: &[(&str, &str)]) -> Output {
-        self.as_user(user, &self.csn_path()).args(args).envs(env.iter().copied()).output().expect("csn runs")
+        self.command_as(user, &self.csn_path()).args(args).envs(env.iter().copied()).output().expect("csn runs")
     }
 }
 
