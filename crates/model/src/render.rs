@@ -38,7 +38,7 @@ impl RenderedOutput {
     /// How many bytes of each end of a long chunk are shown.
     pub const END_BYTES: usize = 2 * 1024;
 
-    /// A chunk of at most [`INLINE_WHOLE`] bytes. The caller passes in base64 as `encode`, so that this crate needs no
+    /// A chunk of at most [`MAX_COMPLETE_BYTES`] bytes. The caller passes in base64 as `encode`, so that this crate needs no
     /// codec.
     pub fn complete(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
         let (text, encoding) = match std::str::from_utf8(chunk) {
@@ -53,7 +53,7 @@ impl RenderedOutput {
         Self { text: String::new(), encoding: None, omitted: None, omitted_at: None, unreadable: Some(why) }
     }
 
-    /// A longer chunk of `len` bytes: its first and last [`Rendered::END`] bytes.
+    /// A longer chunk of `len` bytes: its first and last [`RenderedOutput::END_BYTES`] bytes.
     pub fn ends(head: &[u8], tail: &[u8], len: u64, encode: impl Fn(&[u8]) -> String) -> Self {
         // Each end may cut a character in two; the cut halves count as left out.
         let text_of = |bytes: &[u8]| -> Option<String> {

@@ -117,7 +117,7 @@ fn is_temporary(e: &io::Error) -> bool {
 }
 
 /// The next line with its newline, if it has one. None after the last line; an error of kind `InvalidData` if the line
-/// is longer than [`LONGEST_LINE`].
+/// is longer than [`MAX_LINE_BYTES`].
 pub(crate) fn read_bounded_line<'a>(reader: &mut impl BufRead, line: &'a mut Vec<u8>) -> io::Result<Option<&'a [u8]>> {
     line.clear();
     io::Read::take(&mut *reader, MAX_LINE_BYTES).read_until(b'\n', line)?;

@@ -175,7 +175,7 @@ fn homes_that_cannot_be_used_are_explained() {
     assert_eq!(out.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&out.stderr).contains("COUNTERSIGN_HOME"));
     let out = daemon.csn_with(&["run", "true"], &[("COUNTERSIGN_HOME", ""), ("HOME", "")]);
-    assert!(String::from_utf8_lossy(&out.stderr).contains("neither COUNTERSIGN_HOME"), "{:?}", out);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("set COUNTERSIGN_HOME"), "{:?}", out);
     let bare = daemon.work().join("bare");
     let out = daemon.csn_with(
         &["run", "--profile", "full_auto", "echo ok"],

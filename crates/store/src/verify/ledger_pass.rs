@@ -201,7 +201,7 @@ impl LedgerPass {
 }
 
 impl TaskHistory {
-    /// The expected row of the index, in the order of [`INDEXED`].
+    /// The expected row of the index, in the order of [`INDEX_COLUMNS`].
     fn index_row(&self) -> Option<[String; INDEX_COLUMNS.len()]> {
         fn or_nothing(value: Option<impl ToString>) -> String {
             value.map_or_else(|| NOTHING.to_owned(), |v| v.to_string())
