@@ -273,7 +273,9 @@ fn the_resources_of_a_read_only_task_are_limited() {
     let (_, out, err) = range.run("ls", &[]);
     let wrote: u64 = out.trim().strip_prefix("wrote ").map_or(0, |n| n.parse().unwrap());
     assert!(wrote <= 256, "{out} {err}");
-    for (mode, says) in [("threads", "the limit of processes"), ("zombies", "the limit of processes"), ("files", "TMPDIR")] {
+    for (mode, says) in
+        [("threads", "the limit of processes"), ("zombies", "the limit of processes"), ("files", "TMPDIR")]
+    {
         range.mode(mode);
         let (code, out, err) = range.run("ls", &[]);
         assert!(code == 124 && err.contains(says), "{mode}: {code} {out} {err}");
