@@ -25,7 +25,7 @@ pub(crate) fn find_hard_deny(plan: &Plan, facts: &Facts, context: &JudgeContext<
 }
 
 fn system_refusal(message: &str) -> Refusal {
-    Refusal::new(RefusalCode::SystemDestructive, message).hint("only a user can run this, in their own terminal")
+    Refusal::new(RefusalCode::SystemDestructive, message).hint("only a person can run this, in their own terminal")
 }
 
 fn argument_texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
@@ -154,7 +154,7 @@ fn stops_countersign(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Opt
     };
     hit.then(|| {
         Refusal::new(RefusalCode::SelfDestructive, "a task may not stop or kill Countersign")
-            .hint("a user can do that with `csn down` in their own terminal")
+            .hint("a person can do that with `csn down` in their own terminal")
     })
 }
 
@@ -179,9 +179,9 @@ fn acts_for_the_user(occurrence: &Occurrence) -> Option<Refusal> {
     hit.then(|| {
         Refusal::new(
             RefusalCode::SelfDestructive,
-            "a task may not answer approvals, change grants, create tokens or set up agents for a user",
+            "a task may not answer approvals, change grants, create tokens or set up agents",
         )
-        .hint("a user can do that in their own terminal")
+        .hint("a person can do that in their own terminal")
     })
 }
 
@@ -206,6 +206,6 @@ fn touches_protected_files(occurrence: &Occurrence, facts: &Facts, context: &Jud
     });
     hit.then(|| {
         Refusal::new(RefusalCode::ProtectedPath, "a task may not use Countersign's own files")
-            .hint("a user can read and change them in their own terminal")
+            .hint("a person can read and change them in their own terminal")
     })
 }

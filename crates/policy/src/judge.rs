@@ -177,7 +177,7 @@ fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
         if !occurrence.privileged && matches!(coverage, Coverage::Grant { .. } | Coverage::Rule(_)) {
             *coverage = not_covered(
                 "it would run without a sandbox, because a command beside it asks for another user's rights",
-                "run it separately, or a user's approval",
+                "run it separately, or a person's approval",
             );
         }
     }
@@ -186,15 +186,15 @@ fn ask_beside_privileged(plan: &Plan, coverage: &mut [Coverage]) {
 /// Why a read-only command cannot run without approval, and what would help.
 fn why_not_confined(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
     if context.requested_confinement.is_some_and(|requested| requested != Confinement::ReadOnly) {
-        return Some(("it only reads, but the request asks for another sandbox than read-only", "a user's approval"));
+        return Some(("it only reads, but the request asks for another sandbox than read-only", "a person's approval"));
     }
     if !context.kernel.can_enforce(Confinement::ReadOnly) {
-        let help = "a kernel with Landlock (Linux 6.2 or newer), or a user's approval";
+        let help = "a kernel with Landlock (Linux 6.2 or newer), or a person's approval";
         return Some(("it only reads, but this kernel cannot enforce that", help));
     }
     if !context.kernel.can_scope_signals() && plan.occurrences.iter().any(|o| o.timed) {
         let why = "`timeout` must send a signal, which this kernel does not allow in the sandbox";
-        return Some((why, "leave `timeout` out (the task has its own time limit), or a user's approval"));
+        return Some((why, "leave `timeout` out (the task has its own time limit), or a person's approval"));
     }
     None
 }
@@ -215,7 +215,7 @@ fn ask_for_wider(requested: Confinement, grants: &Grants, coverage: &mut [Covera
         if narrow {
             let why =
                 format!("the request asks for a wider sandbox ({}) than the grant or rule gives", requested.as_str());
-            *coverage = not_covered(why, "leave `confinement` out, or a user's approval");
+            *coverage = not_covered(why, "leave `confinement` out, or a person's approval");
         }
     }
 }
@@ -390,7 +390,7 @@ fn cover_occurrences(
             }
             let rule_verdict = rules.decide_rule(occurrence, risks, facts);
             if rule_verdict == RuleVerdict::Ask {
-                return not_covered("an operator rule requires approval for this", "a user's approval");
+                return not_covered("an operator rule requires approval for this", "a person's approval");
             }
             match prove_read_only(occurrence, risks, facts, context) {
                 Ok(coverage) => coverage,
@@ -471,19 +471,19 @@ fn prove_read_only(
         let beyond = risks.iter().any(|(r, _)| *r != Risk::Write && !occurrence.base_risks.contains(r));
         let named: Vec<&str> = risks.iter().map(|(r, _)| r.as_str()).collect();
         let accepting = if beyond { format!(" that accepts {}", named.join(", ")) } else { String::new() };
-        format!("a grant for `{}`{directory}{accepting}, or a user's approval", occurrence.verb)
+        format!("a grant for `{}`{directory}{accepting}, or a person's approval", occurrence.verb)
     };
     if let Some(why) = occurrence.opaque {
         return Err(not_covered(
             format!("cannot be analysed: {}", why.reason()),
-            "a user's approval, once; or a form of the command that can be analysed",
+            "a person's approval, once; or a form of the command that can be analysed",
         ));
     }
     if occurrence.privileged {
-        return Err(not_covered("asks for another user's rights", "a user's approval"));
+        return Err(not_covered("asks for another user's rights", "a person's approval"));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r == Risk::Credential) {
-        return Err(not_covered(*reason, "a user's approval"));
+        return Err(not_covered(*reason, "a person's approval"));
     }
     let covered = match &occurrence.reading {
         ReadOnlyProof::SideEffect => Coverage::SideEffect,
@@ -503,7 +503,7 @@ fn prove_read_only(
     if let Some(assignment) = occurrence.assignments.iter().find(|a| matters(&a.name)) {
         return Err(not_covered(
             format!("{} is set for it and may change what it does", assignment.name),
-            "leave the assignment out, or a user's approval",
+            "leave the assignment out, or a person's approval",
         ));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r != Risk::FilesystemWide) {
@@ -519,7 +519,7 @@ fn prove_read_only(
         } else {
             "an argument that may be a path or an option is not known"
         };
-        return Err(not_covered(why, "write the path out in full, or a user's approval"));
+        return Err(not_covered(why, "write the path out in full, or a person's approval"));
     }
     for scope in &occurrence.scopes {
         if scope.write {
@@ -532,7 +532,7 @@ fn prove_read_only(
     if occurrence.redirects.iter().any(|r| matches!(r.target.value, WordValue::Unknown) && r.target.hint.is_none()) {
         return Err(not_covered(
             "the target of a redirect is not known",
-            "write the path out in full, or a user's approval",
+            "write the path out in full, or a person's approval",
         ));
     }
     Ok(covered)

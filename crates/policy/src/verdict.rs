@@ -96,18 +96,18 @@ fn degraded_refusal() -> Refusal {
 
 fn locked_refusal() -> Refusal {
     let message = "the profile is `locked`: only read-only and granted commands run, and no approval is requested";
-    Refusal::new(RefusalCode::Locked, message).hint("a user can run it with the profile `safe` (--profile safe)")
+    Refusal::new(RefusalCode::Locked, message).hint("a person can run it with the profile `safe` (--profile safe)")
 }
 
 fn unattended_refusal(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
-    let message = "this needs a user's approval, and no user can be asked";
+    let message = "this needs a person's approval, and no person can be asked";
     let verb = uncovered.iter().find_map(|n| plan.occurrences.get(*n)).map_or("…", |o| o.verb.as_str());
     let tool = match tool {
         Tool::Shell => String::new(),
         tool => format!(" --tool {}", tool.as_str()),
     };
     Refusal::new(RefusalCode::ApprovalRequiredUnattended, message).hint(format!(
-        "grant it in advance (csn grants add --verb '{verb}'{tool} --in DIR), or send the request where a user can answer"
+        "grant it in advance (csn grants add --verb '{verb}'{tool} --in DIR), or send the request where a person can answer"
     ))
 }
 

@@ -4,7 +4,7 @@ use countersign_model::{ExitStatus, KilledWhy, Leftovers, LimitReached, Outcome,
 use std::time::Duration;
 
 /// Time since the child was spawned.
-pub(crate) type Elapsed = Duration;
+pub(crate) type TimeSinceSpawn = Duration;
 
 #[derive(Debug, Clone)]
 pub(crate) enum LifecycleEvent {
@@ -77,13 +77,13 @@ enum LifecyclePhase {
     Running,
     /// The main process has ended, but other processes hold its output open.
     Draining {
-        until: Elapsed,
+        until: TimeSinceSpawn,
     },
     /// The main process has ended; the request keeps the processes that it left behind.
     KeepingLeftovers,
     /// The task has been sent SIGTERM.
     Stopping {
-        kill_at: Elapsed,
+        kill_at: TimeSinceSpawn,
     },
     Over,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Lifecycle {
     phase: LifecyclePhase,
     exit: Option<ExitStatus>,
     output_open: bool,
-    last_output: Elapsed,
+    last_output: TimeSinceSpawn,
     stop: Option<StopCause>,
     /// The shim had no descendants at the last check.
     no_descendants: bool,
@@ -106,14 +106,14 @@ impl Lifecycle {
             phase: LifecyclePhase::Running,
             exit: None,
             output_open: true,
-            last_output: Elapsed::ZERO,
+            last_output: TimeSinceSpawn::ZERO,
             stop: None,
             no_descendants: false,
         }
     }
 
     /// When the next [`LifecycleEvent::Tick`] is due.
-    pub(crate) fn deadline(&self) -> Option<Elapsed> {
+    pub(crate) fn deadline(&self) -> Option<TimeSinceSpawn> {
         match &self.phase {
             LifecyclePhase::Running | LifecyclePhase::KeepingLeftovers => {
                 let idle = self.limits.idle.map(|idle| self.last_output + idle);
@@ -129,7 +129,7 @@ impl Lifecycle {
         self.phase == LifecyclePhase::Over
     }
 
-    pub(crate) fn step(&mut self, now: Elapsed, event: LifecycleEvent) -> Vec<LifecycleAction> {
+    pub(crate) fn step(&mut self, now: TimeSinceSpawn, event: LifecycleEvent) -> Vec<LifecycleAction> {
         match event {
             LifecycleEvent::Output => {
                 self.last_output = now;
@@ -160,7 +160,7 @@ impl Lifecycle {
         }
     }
 
-    fn main_exited(&mut self, now: Elapsed, status: ExitStatus) -> Vec<LifecycleAction> {
+    fn main_exited(&mut self, now: TimeSinceSpawn, status: ExitStatus) -> Vec<LifecycleAction> {
         self.exit = Some(status);
         match (&self.phase, self.limits.leftovers, self.output_open) {
             (LifecyclePhase::Running, Leftovers::Keep, _) => {
@@ -176,7 +176,7 @@ impl Lifecycle {
         }
     }
 
-    fn stop(&mut self, now: Elapsed, stop: StopCause) -> Vec<LifecycleAction> {
+    fn stop(&mut self, now: TimeSinceSpawn, stop: StopCause) -> Vec<LifecycleAction> {
         match self.phase {
             LifecyclePhase::Running | LifecyclePhase::KeepingLeftovers
                 if matches!(stop, StopCause::Memory | StopCause::Processes | StopCause::Temporary) =>
@@ -195,7 +195,7 @@ impl Lifecycle {
         }
     }
 
-    fn tick(&mut self, now: Elapsed) -> Vec<LifecycleAction> {
+    fn tick(&mut self, now: TimeSinceSpawn) -> Vec<LifecycleAction> {
         match self.phase {
             LifecyclePhase::Running | LifecyclePhase::KeepingLeftovers => {
                 let limit = |name, value, stop| (LifecycleAction::RecordLimit { name, value }, stop);
@@ -279,7 +279,7 @@ mod tests {
         Lifecycle::new(TimeLimits { wall: Some(s(60)), idle: Some(s(10)), grace: s(5), drain: s(2), leftovers })
     }
 
-    fn at(secs: u64) -> Elapsed {
+    fn at(secs: u64) -> TimeSinceSpawn {
         Duration::from_secs(secs)
     }
 

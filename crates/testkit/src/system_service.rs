@@ -33,12 +33,12 @@ assert ctypes.CDLL(None).syscall(keyctl, 1, None) > 0
 os.execv(sys.argv[1], sys.argv[1:])
 ";
 
-pub struct SystemService {
+pub struct TestSystemService {
     dir: TempDir,
     daemon: Mutex<Option<Child>>,
 }
 
-impl SystemService {
+impl TestSystemService {
     /// A running system service; none if the test does not run as root.
     #[must_use]
     pub fn started(csn: &str) -> Option<Self> {
@@ -151,7 +151,7 @@ impl SystemService {
     }
 }
 
-impl Drop for SystemService {
+impl Drop for TestSystemService {
     fn drop(&mut self) {
         let _ = self.csn(ROOT, &["down", "--stop-tasks"]);
         self.kill_daemon();

@@ -143,7 +143,7 @@ fn csn_run_without_a_terminal_says_what_it_waits_for() {
     assert_eq!(out.status.code(), Some(75));
     let out = daemon.csn(&["run", "--unattended", "--confinement", "shield", "echo never"]);
     assert_eq!(out.status.code(), Some(77));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("no user can be asked"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("no person can be asked"));
     let out = daemon.csn(&["run", "--profile", "locked", "touch never"]);
     assert_eq!(out.status.code(), Some(77));
 }

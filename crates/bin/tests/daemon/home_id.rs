@@ -3,7 +3,7 @@
 use crate::{
     CSN,
     receipts::{findings, holds, statement, stop},
-    tamper::Stopped,
+    tamper::StoppedHome,
 };
 use countersign_client::ClientError;
 use countersign_model::{HomeId, RefusalCode, TaskAddress, TaskRefusal};
@@ -123,7 +123,7 @@ fn a_task_of_another_home_is_refused_with_the_reason() {
 
 #[test]
 fn an_exchanged_home_is_found() {
-    let it = Stopped::with(2);
+    let it = StoppedHome::with(2);
     let ours: HomeId = statement_home(&it, 1).parse().unwrap();
     let [one, two] = [it.tasks[0], it.tasks[1]];
     let found = it.changed(&format!("UPDATE decisions SET line = replace(line, '{ours}', '{OTHER}') WHERE n = 1"));
@@ -145,6 +145,6 @@ fn an_exchanged_home_is_found() {
     holds(&it.daemon);
 }
 
-fn statement_home(it: &Stopped, number: u64) -> String {
+fn statement_home(it: &StoppedHome, number: u64) -> String {
     it.ask(&format!("SELECT json_extract(payload, '$.predicate.home_id') FROM receipts WHERE number = {number}"))
 }

@@ -41,7 +41,7 @@ impl Scene {
     }
 
     /// The result of the orphan's answer.
-    fn said(&self) -> String {
+    fn orphan_answer(&self) -> String {
         let said = self.daemon.work().join("said");
         while !said.exists() {
             std::thread::yield_now();
@@ -86,7 +86,7 @@ fn an_orphan_of_a_registered_agent_stays_the_agents_whatever_it_clears() {
         "((setsid bash -c '(bash orphan.sh &)' &) &)",
     ] {
         scene.run(&format!("{REGISTER}\n{ENCLOSED}\n{away}"));
-        assert_eq!(scene.said(), "refused", "{away}");
+        assert_eq!(scene.orphan_answer(), "refused", "{away}");
         let why = std::fs::read_to_string(scene.daemon.work().join("answer")).unwrap();
         assert!(why.contains("agent"), "{away}: {why}");
         scene.still_waits();
@@ -100,14 +100,14 @@ fn an_orphan_with_an_agents_environment_stays_the_agents_without_control_groups(
     scene.run(REGISTER);
     for variable in ["CLAUDECODE=1", "CODEX_SANDBOX=seatbelt", "OPENCODE=1", "GEMINI_CLI=1"] {
         scene.run(&format!("(env {variable} setsid bash orphan.sh &)"));
-        assert_eq!(scene.said(), "refused", "{variable}");
+        assert_eq!(scene.orphan_answer(), "refused", "{variable}");
         let why = std::fs::read_to_string(scene.daemon.work().join("answer")).unwrap();
         assert!(why.contains("variables of an agent"), "{variable}: {why}");
     }
     scene.still_waits();
     // An orphan of no agent is a person's background job.
     scene.run("(setsid bash orphan.sh &)");
-    assert_eq!(scene.said(), "done");
+    assert_eq!(scene.orphan_answer(), "done");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Statement, TaskState};
-use countersign_testkit::system_service::{ANN, BOB, ROOT, SystemService, TestUser};
+use countersign_testkit::system_service::{ANN, BOB, ROOT, TestSystemService, TestUser};
 use std::os::unix::fs::MetadataExt as _;
 
 fn out(output: &std::process::Output) -> String {
@@ -14,18 +14,18 @@ fn err(output: &std::process::Output) -> String {
 }
 
 /// A command that is allowed immediately, in the workspace of the user who asks.
-fn run(machine: &SystemService, user: TestUser, text: &str) -> std::process::Output {
+fn run(machine: &TestSystemService, user: TestUser, text: &str) -> std::process::Output {
     machine.csn(user, &["run", "--profile", "full_auto", text])
 }
 
-fn newest(machine: &SystemService, user: TestUser) -> TaskState {
+fn newest(machine: &TestSystemService, user: TestUser) -> TaskState {
     let listed = machine.csn(user, &["ps", "-a", "--json"]);
     serde_json::from_str(out(&listed).lines().next().expect("a task")).unwrap()
 }
 
 #[test]
 fn tasks_run_as_the_user_who_asks_and_with_no_other_rights() {
-    let Some(machine) = SystemService::started(CSN) else { return };
+    let Some(machine) = TestSystemService::started(CSN) else { return };
     machine.write(ANN, "a.txt", "ann's\n");
     // Reading without approval, where no other user can read.
     let read = machine.csn(ANN, &["run", "cat a.txt; id -u"]);
@@ -87,7 +87,7 @@ fn tasks_run_as_the_user_who_asks_and_with_no_other_rights() {
 
 #[test]
 fn tasks_can_read_nothing_of_the_system_service() {
-    let Some(machine) = SystemService::started(CSN) else { return };
+    let Some(machine) = TestSystemService::started(CSN) else { return };
     let home = machine.home().display().to_string();
     // Even without a sandbox the task reads nothing: another user owns the home.
     machine.write(ANN, "steal.sh", &format!("cat {home}/keys/signing.key; cat {home}/ledger.db; ls {home}; touch {home}/x; kill -9 $(pgrep -o -f 'csn up')\n"));
@@ -124,7 +124,7 @@ fn tasks_can_read_nothing_of_the_system_service() {
 
 #[test]
 fn users_of_one_machine_are_separated() {
-    let Some(machine) = SystemService::started(CSN) else { return };
+    let Some(machine) = TestSystemService::started(CSN) else { return };
     machine.write(ANN, "secret.txt", "of ann\n");
     assert!(run(&machine, ANN, "cat secret.txt; sleep 0").status.success());
     let task = newest(&machine, ANN);
@@ -172,7 +172,7 @@ fn users_of_one_machine_are_separated() {
 
 #[test]
 fn tasks_of_other_users_survive_the_daemon_and_end_with_their_whole_tree() {
-    let Some(machine) = SystemService::started(CSN) else { return };
+    let Some(machine) = TestSystemService::started(CSN) else { return };
     let started = machine.csn(
         ANN,
         &[
@@ -215,7 +215,7 @@ fn tasks_of_other_users_survive_the_daemon_and_end_with_their_whole_tree() {
 /// A task cannot read the service's open files through the service, nor through what the kernel shows of it.
 #[test]
 fn no_task_reads_the_system_service_through_itself() {
-    let Some(machine) = SystemService::started(CSN) else { return };
+    let Some(machine) = TestSystemService::started(CSN) else { return };
     let project = machine.project(ANN);
     std::os::unix::fs::symlink("/proc/self/fd", project.join("fds")).unwrap();
     for script in ["/proc/self/maps", "/proc/self/environ", "/dev/fd/3", "fds/4"] {
@@ -233,7 +233,7 @@ fn no_task_reads_the_system_service_through_itself() {
 /// Keys in the session keyring of one user are not in another's.
 #[test]
 fn users_share_no_keyring() {
-    let Some(machine) = SystemService::started(CSN) else { return };
+    let Some(machine) = TestSystemService::started(CSN) else { return };
     // KEYCTL_GET_KEYRING_ID of the session keyring.
     let ask = "python3 -c 'import ctypes, platform; n = {\"x86_64\": 250, \"aarch64\": 219}[platform.machine()]; \
                print(ctypes.CDLL(None).syscall(n, 0, -3, 0))'";
@@ -255,7 +255,7 @@ fn users_share_no_keyring() {
 
 #[test]
 fn the_system_service_runs_nothing_as_its_own_user() {
-    let Some(machine) = SystemService::started(CSN) else { return };
+    let Some(machine) = TestSystemService::started(CSN) else { return };
     let token = machine.csn(
         ROOT,
         &[

@@ -210,7 +210,7 @@ fn jq_openssl_and_sha256sum_verify_a_receipt_alone() {
     let dir = out.join(task.to_string());
     let unpacked = daemon.outside(&["tar", "-C", out.to_str().unwrap(), "-xf", bundle.to_str().unwrap()]);
     assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
-    let script = readme_block("jq -r .payload");
+    let script = tour_block("jq -r .payload");
     let verify = |dir: &Path| {
         let text = format!("set -e; cd {}; {script}", dir.display());
         daemon.outside(&["bash", "-c", &text])
@@ -238,12 +238,12 @@ fn jq_openssl_and_sha256sum_verify_a_receipt_alone() {
     assert!(!verify(&dir).status.success());
 }
 
-/// The fenced block of the page that contains this text.
-fn readme_block(with: &str) -> String {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let text = std::fs::read_to_string(readme).unwrap();
-    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("\n```").next());
-    blocks.into_iter().find(|b| b.contains(with)).expect("the README has it").to_owned()
+/// The fenced block of the tour that contains this text.
+fn tour_block(with: &str) -> String {
+    let tour = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tour.md");
+    let text = std::fs::read_to_string(tour).unwrap();
+    let mut blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+    blocks.find(|block| block.contains(with)).expect("the tour has this block").to_owned()
 }
 
 pub(crate) fn flip(path: &Path, at: usize) {

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 const NONE: [&str; 0] = [];
 
 /// A stopped home with some sealed tasks, and its ledger as it was.
-pub(crate) struct Stopped {
+pub(crate) struct StoppedHome {
     pub(crate) daemon: TestHome,
     pub(crate) tasks: Vec<TaskId>,
     ledger: Vec<u8>,
 }
 
-impl Stopped {
+impl StoppedHome {
     pub(crate) fn with(tasks: usize) -> Self {
         let daemon = TestHome::started(CSN);
         let sealed = |n| {
@@ -130,7 +130,7 @@ fn unpacked(daemon: &TestHome, task: TaskId) -> (PathBuf, PathBuf) {
 
 #[test]
 fn a_decision_of_the_daemon_moved_to_a_task_is_named() {
-    let it = Stopped::with(1);
+    let it = StoppedHome::with(1);
     let n: i64 = it.ask("SELECT max(n) FROM decisions WHERE task IS NULL");
     for owner in ["-", "", "tk_", "nobody"] {
         let found = it.changed(&format!("UPDATE decisions SET task = '{owner}' WHERE n = {n}"));
@@ -141,7 +141,7 @@ fn a_decision_of_the_daemon_moved_to_a_task_is_named() {
 
 #[test]
 fn an_unsigned_expiry_excuses_nothing() {
-    let it = Stopped::with(2);
+    let it = StoppedHome::with(2);
     let task = it.tasks[0];
     let payload: String = it.ask("SELECT payload FROM receipts WHERE number = 1");
     let digest = Digest::sha256(&[payload.as_bytes()]);
@@ -274,7 +274,7 @@ fn every_file_of_a_bundle_is_signed_or_derived() {
 
 #[test]
 fn a_receipt_covers_only_files_of_its_task() {
-    let it = Stopped::with(1);
+    let it = StoppedHome::with(1);
     let task = it.tasks[0];
     let key = it.key();
     for name in ["/etc/hostname", "/dev/zero", "..", ".", "", "../../ledger.db", "a/b"] {
@@ -420,7 +420,7 @@ fn a_journal_with_false_lengths_kills_no_reader() {
 
 #[test]
 fn table_rows_that_are_no_receipts_are_named() {
-    let it = Stopped::with(3);
+    let it = StoppedHome::with(3);
     for number in [i64::MAX, 0, -7] {
         let found = it.changed(&format!(
             "INSERT INTO receipts SELECT {number}, 'rc_0000000000000000', 'tk_0000000000000000', payload, key, signature
@@ -467,7 +467,7 @@ fn table_rows_that_are_no_receipts_are_named() {
 
 #[test]
 fn an_index_that_contradicts_the_decisions_is_named() {
-    let it = Stopped::with(2);
+    let it = StoppedHome::with(2);
     let task = it.tasks[0];
     let id = task.to_string();
     let principal = "pr_0000000000000000";
@@ -531,7 +531,7 @@ fn every_column_of_the_index_is_compared_with_the_decisions() {
     daemon.client().answer(approved.approval_id().unwrap(), countersign_model::Choice::Once, None).unwrap();
     daemon.sealed(approved.task_id);
     let (waiting, asked) = (waiting.task_id, waiting.approval_id().unwrap());
-    let it = Stopped::of(daemon, vec![done, waiting, approved.task_id]);
+    let it = StoppedHome::of(daemon, vec![done, waiting, approved.task_id]);
     let columns: i64 = it.ask("SELECT count(*) FROM pragma_table_info('tasks') WHERE name != 'id'");
     let cases = [
         (done, "status = 'failed'", "status failed", "exited".to_owned()),
@@ -581,20 +581,23 @@ fn every_column_of_the_index_is_compared_with_the_decisions() {
         let due = format!("index of {task}: has {says} instead of {due}; run `csn doctor --fix` to rebuild it");
         assert_eq!(found, [due]);
     }
-    let anew = "run `csn doctor --fix` to rebuild it";
+    let rebuild_hint = "run `csn doctor --fix` to rebuild it";
     let of = format!("WHERE task = '{done}' AND name = 'stdout.log'");
     let name: String = it.ask(&format!("SELECT name FROM artifacts {of}"));
-    let lacks = format!("artifacts of {done}: the index lacks {name}; {anew}");
+    let lacks = format!("artifacts of {done}: the index lacks {name}; {rebuild_hint}");
     assert_eq!(it.changed(&format!("DELETE FROM artifacts {of}")), [lacks.as_str()]);
     for (change, has) in [("name = 'stdout.txt'", "stdout.txt"), ("sha256 = zeroblob(32)", "stdout.log")] {
-        let has = format!("artifacts of {done}: the index lists {has}, but no receipt does; {anew}");
+        let has = format!("artifacts of {done}: the index lists {has}, but no receipt does; {rebuild_hint}");
         assert_eq!(it.changed(&format!("UPDATE artifacts SET {change} {of}")), [has, lacks.clone()]);
     }
     let other = it.changed(&format!("UPDATE artifacts SET task = '{waiting}' {of}"));
-    let has = format!("artifacts of {waiting}: the index lists stdout.log, but no receipt does; {anew}");
+    let has = format!("artifacts of {waiting}: the index lists stdout.log, but no receipt does; {rebuild_hint}");
     assert_eq!(other, [has, lacks]);
     let made_up = "INSERT INTO artifacts VALUES (zeroblob(32), 'tk_none', 'x')";
-    assert_eq!(it.changed(made_up), [format!("artifacts of tk_none: the index lists x, but no receipt does; {anew}")]);
+    assert_eq!(
+        it.changed(made_up),
+        [format!("artifacts of tk_none: the index lists x, but no receipt does; {rebuild_hint}")]
+    );
     // The repair that the finding names works.
     sql(
         &it.daemon,
@@ -616,7 +619,7 @@ fn a_replaced_key_signs_nothing_more() {
     assert_eq!(std::fs::read_dir(daemon.home().join("keys")).unwrap().count(), 2);
     let second = daemon.ask("echo two");
     daemon.sealed(second);
-    let it = Stopped::of(daemon, vec![first, second]);
+    let it = StoppedHome::of(daemon, vec![first, second]);
     let announced: i64 = it.ask("SELECT max(n) FROM decisions WHERE line LIKE '%key.announced%'");
     let why = format!("was signed by key {} after it had been replaced (decision {announced})", old.public().id());
     it.sign(2, &old, |_| {});
@@ -664,7 +667,7 @@ fn the_documented_way_after_a_lost_key_works() {
 
 #[test]
 fn ids_are_ids_even_if_files_have_their_names() {
-    let it = Stopped::with(2);
+    let it = StoppedHome::with(2);
     let task = it.tasks[0].to_string();
     let receipt: String = it.ask("SELECT id FROM receipts WHERE number = 2");
     for name in [task.as_str(), receipt.as_str(), "2"] {
@@ -724,7 +727,7 @@ fn an_exported_chain_must_be_complete() {
         );
         assert!(report["notes"].to_string().contains("not for gaps"), "{report}");
     }
-    // A chain misses what was taken out of it, at its ends, too.
+    // The chain shows that a receipt is missing, also at either end.
     assert!(export(&["--from", "1", "--to", "3"]).status.success());
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();

@@ -99,7 +99,7 @@ impl Interrupts {
     }
 }
 
-/// Whether Ctrl-D follows within a second. On a terminal in line mode Ctrl-D is the end of input.
+/// Whether Ctrl-D follows within a second. In canonical mode, Ctrl-D means end of input.
 fn ctrl_d_follows() -> bool {
     if READERS.load(Ordering::Acquire) > 0 {
         // The other reader sees the end of input; it has as long as the second key may take.

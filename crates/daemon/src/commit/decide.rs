@@ -209,8 +209,8 @@ impl CommitLoop {
             Verdict::Ask { .. } => match self.desk.recent_denial(same, clock::now()) {
                 Some((at, words)) => {
                     let minutes = DENIAL_COOLDOWN.as_secs() / 60;
-                    let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("the user denied this at {at}"));
-                    let words = words.map(|w| format!("the user said: \"{w}\"; ")).unwrap_or_default();
+                    let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("a person denied this at {at}"));
+                    let words = words.map(|w| format!("the person said: \"{w}\"; ")).unwrap_or_default();
                     Verdict::Deny(refusal.hint(format!(
                         "{words}the same request is denied for {minutes} minutes unless a grant covers it; do something else"
                     )))
@@ -433,7 +433,7 @@ impl CommitLoop {
                 RefusalCode::GrantRevoked,
                 format!("the grant that allowed this ({grant}) was revoked, has expired or is used up"),
             )
-            .hint("send the request again to ask the user")
+            .hint("send the request again: a person is then asked")
         })
     }
 }

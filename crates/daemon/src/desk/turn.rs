@@ -107,7 +107,7 @@ impl Turn<'_> {
         self.step.drop_request = Some(task);
         match (Scope::from_choice(choice), world, denied) {
             (None, ..) => {
-                let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "the user denied this");
+                let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "a person denied this");
                 refusal.hint = hint;
                 self.deny(task, by, &refusal, words);
             }

@@ -42,7 +42,7 @@ pub(crate) const INSTRUCTIONS: &str = "Countersign checks every command first. R
     commands may wait until the user approves them, and some are denied. A denial says what to do instead. Every command \
     becomes a task with an id that outlives the call: `run` waits for it up to `wait_s` seconds; use `task_wait`, \
     `task_output` and `task_search` after that. Long output is shown in part; all of it is stored, with secrets redacted. \
-    Only the user can approve a command; no tool can.";
+    Only a person can approve a command; no tool can.";
 
 pub(crate) const TEMPLATES: &[TemplateSpec] = &[
     TemplateSpec {

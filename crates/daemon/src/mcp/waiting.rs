@@ -331,7 +331,7 @@ impl DaemonTools {
     async fn last_line(&self, caller: &Caller, task: TaskId, state: &TaskState) -> String {
         if state.status == Status::Queued {
             return match state.approval_id() {
-                Some(approval) => format!("waiting for the user to answer {approval}"),
+                Some(approval) => format!("waiting for a person to answer {approval}"),
                 None => "waiting for a free slot".to_owned(),
             };
         }
@@ -372,7 +372,7 @@ impl DaemonTools {
             }
             (_, None) if state.waits_for() == Some(WaitsFor::Approval) => {
                 structured["message"] =
-                    "approval pending; call task_wait: the command runs when the user approves it".into();
+                    "approval pending; call task_wait: the command runs when a person approves it".into();
             }
             (_, None) if state.status == Status::Running => {
                 structured["message"] =

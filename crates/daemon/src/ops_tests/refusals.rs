@@ -154,7 +154,7 @@ fn refused_requests(samples: &mut Samples<'_>) {
     let home = daemon.ops.home.path().display().to_string();
     samples.ask("a command that writes to the home", &person(), daemon.request(&format!("touch {home}/x")));
     samples.ask(
-        "a request that needs an approval, without a user to ask",
+        "a request that needs an approval, without a person to ask",
         &agent(),
         request_with(daemon, "git push", json!({"attended": false})),
     );
@@ -207,7 +207,7 @@ fn refused_by_state(samples: &mut Samples<'_>) {
     samples.add("a choice that an approval does not offer", answer(opaque, "here"));
     daemon.run(answer(approval.clone(), "deny")).unwrap();
     samples.add("a second answer", answer(approval, "once"));
-    samples.ask("a request that the user has just denied", &agent(), daemon.request("git push"));
+    samples.ask("a request that a person has just denied", &agent(), daemon.request("git push"));
     samples.add("cancelling a task that has ended", ops::control::cancel(ops, &agent(), &id, parse(json!({}))));
     let script = format!("{}/script.sh", daemon.work());
     std::fs::write(&script, "echo before\n").unwrap();

@@ -26,7 +26,7 @@ fn collect_lines(tokens: TokenStream, lines: &mut Vec<usize>) {
             TokenTree::Group(group) => {
                 if group.delimiter() == Delimiter::Brace
                     && let Some(line) = open_match.take()
-                    && patterns(group).iter().all(|pattern| pattern == "true" || pattern == "false")
+                    && is_boolean(&patterns(group))
                 {
                     lines.push(line);
                 }
@@ -35,6 +35,11 @@ fn collect_lines(tokens: TokenStream, lines: &mut Vec<usize>) {
             TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
     }
+}
+
+/// Whether these are the two arms of a condition. A match that a macro fills in has no pattern of its own.
+fn is_boolean(patterns: &[String]) -> bool {
+    patterns.len() == 2 && patterns.iter().all(|pattern| pattern == "true" || pattern == "false")
 }
 
 /// The patterns of a match, as text without spaces.
