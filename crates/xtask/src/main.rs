@@ -13,8 +13,6 @@ const USAGE: &str = "\
 cargo xtask build                     build csn and csn-shim, statically linked, in target/csn
 cargo xtask test                      run every check: formatting, lints, documentation, tests
 cargo xtask words [PATH…]             list retired words, long Markdown lines and matches on booleans
-            words --count [PATH…]     count them by crate
-            words --update [WORD…]    lower the counted exceptions; add those of a WORD that was just retired
 cargo xtask bench                     measure, and compare with the limits in docs/performance.md
 cargo xtask soak                      run the slow tests: 1,000 trees, 200 random crashes, 1 GB of output
 cargo xtask differential [COUNT]      compare the gate with a real bash (1,000,000 commands)

@@ -1,20 +1,17 @@
 //! Rule: a condition is written with `if`, not as a `match` whose arms are `true` and `false`.
 
-use super::{Finding, counted::Countable};
+use super::Finding;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::str::FromStr as _;
 
-pub(super) const RULE: &str = "match";
-
-pub(super) fn check(file: &str, text: &str) -> Vec<Countable> {
+pub(super) fn check(file: &str, text: &str) -> Vec<Finding> {
     let mut lines = Vec::new();
     // The compiler reports a file that is not valid Rust.
     if let Ok(tokens) = TokenStream::from_str(text) {
         collect_lines(tokens, &mut lines);
     }
     let advice = "this `match` has the arms `true` and `false`: write `if`";
-    let countable = |line| Countable { finding: Finding::new(file, line, advice), key: format!("{RULE} {file}") };
-    lines.into_iter().map(countable).collect()
+    lines.into_iter().map(|line| Finding::new(file, line, advice)).collect()
 }
 
 /// The lines of all matches on a boolean.
@@ -73,7 +70,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<usize> {
-        check("a.rs", text).iter().map(|countable| countable.finding.line).collect()
+        check("a.rs", text).iter().map(|finding| finding.line).collect()
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Rule: Markdown is wrapped at 100 columns. Tables, headings, code blocks and links cannot be wrapped.
 
-use super::{Finding, counted::Countable};
+use super::Finding;
 
-pub(super) const RULE: &str = "wrap";
 const MAX_COLUMNS: usize = 100;
 
-pub(super) fn check(file: &str, text: &str) -> Vec<Countable> {
+pub(super) fn check(file: &str, text: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut fenced = false;
     for (i, line) in text.lines().enumerate() {
@@ -20,7 +19,7 @@ pub(super) fn check(file: &str, text: &str) -> Vec<Countable> {
         let columns = without_link_targets(line).chars().count();
         if columns > MAX_COLUMNS {
             let advice = format!("{columns} columns: wrap this line at {MAX_COLUMNS}");
-            found.push(Countable { finding: Finding::new(file, i + 1, advice), key: format!("{RULE} {file}") });
+            found.push(Finding::new(file, i + 1, advice));
         }
     }
     found
@@ -52,6 +51,6 @@ mod tests {
         assert_eq!(found(&format!("| {long} |\n## {long}\n```\n{long}\n```\n")), 0);
         assert_eq!(found(&format!("See [this](https://example.org/{}).", "x".repeat(100))), 0);
         assert_eq!(found(&format!("See https://example.org/{}", "x".repeat(100))), 0);
-        assert!(check("a.md", long)[0].finding.to_string().starts_with("a.md:1: 104 columns"));
+        assert!(check("a.md", long)[0].to_string().starts_with("a.md:1: 104 columns"));
     }
 }

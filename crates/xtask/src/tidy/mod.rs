@@ -1,8 +1,7 @@
 //! The tidy test: rules for the source tree that the compiler does not check. Each module contains one rule, a test that it
-//! fails on made-up input, and a test of this tree. `words_command` applies the counted rules, and lists what they find.
+//! fails on made-up input, and a test of this tree. `words_command` applies the rules about text, and lists what they find.
 
 mod boolean_matches;
-mod counted;
 mod markdown_width;
 mod retired_words;
 mod rust_text;
@@ -11,8 +10,6 @@ pub(crate) mod words_command;
 
 #[cfg(test)]
 mod dependencies;
-#[cfg(test)]
-mod exceptions;
 #[cfg(test)]
 mod frameworks;
 #[cfg(test)]

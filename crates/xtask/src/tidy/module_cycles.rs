@@ -1,7 +1,7 @@
 //! Rule: the top-level modules of `daemon` use each other without a cycle. Items of lib.rs belong to no module, and test
 //! code may use everything.
 
-use super::{Finding, exceptions, module_tree::ModuleFile};
+use super::{Finding, module_tree::ModuleFile};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CRATE: &str = "daemon";
@@ -27,23 +27,18 @@ fn find_edges<'f>(files: impl Iterator<Item = &'f ModuleFile>) -> Edges {
     edges
 }
 
-/// The edges that lie on a cycle, and the excused ones that close none.
-fn check(mut edges: Edges, excused: &[(usize, &str, &str)]) -> Vec<Finding> {
-    for (_, from, to) in excused {
-        edges.remove(&((*from).to_owned(), (*to).to_owned()));
-    }
-    let not_closing = excused.iter().filter(|(_, from, to)| !reaches(&edges, to, from));
-    let mut findings: Vec<Finding> = not_closing.map(|(line, ..)| exceptions::not_needed(*line)).collect();
-    for ((from, to), (file, line)) in &edges {
-        if reaches(&edges, to, from) {
+/// The edges that lie on a cycle.
+fn check(edges: &Edges) -> Vec<Finding> {
+    let on_a_cycle = edges.iter().filter(|((from, to), _)| reaches(edges, to, from));
+    on_a_cycle
+        .map(|((from, to), (file, line))| {
             let advice = format!(
-                "`{from}` uses `{to}`, which uses `{from}`, directly or through others: move what both need into a module below both \
-                 (the entry that would excuse it: `edge {CRATE} {from} {to}`)"
+                "`{from}` uses `{to}`, which uses `{from}`, directly or through others: move what both need into a \
+                 module below both"
             );
-            findings.push(Finding::new(file, *line, advice));
-        }
-    }
-    findings
+            Finding::new(file, *line, advice)
+        })
+        .collect()
 }
 
 fn reaches(edges: &Edges, from: &str, to: &str) -> bool {
@@ -87,12 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_found_and_an_exception_that_closes_none() {
-        let found = check(made_up(), &[]);
+    fn a_cycle_is_found() {
+        let mut edges = made_up();
+        let found = check(&edges);
         assert_eq!(found.len(), 2, "both directions");
         assert!(found[1].to_string().starts_with("b.rs:2: `b` uses `a`"));
-        assert!(check(made_up(), &[(1, "b", "a")]).is_empty());
-        assert_eq!(check(made_up(), &[(1, "b", "a"), (2, "a", "c")]), [exceptions::not_needed(2)]);
+        edges.remove(&("b".to_owned(), "a".to_owned()));
+        assert!(check(&edges).is_empty());
     }
 
     #[test]
@@ -101,8 +97,6 @@ mod tests {
         let daemon = workspace.members().find(|c| c.name == CRATE).unwrap();
         let edges = find_edges(daemon.shipped());
         assert!(edges.contains_key(&("http".to_owned(), "ops".to_owned())), "the uses were read");
-        let entries = exceptions::entries("edge");
-        let excused: Vec<_> = entries.iter().map(|(line, words)| (*line, words[1], words[2])).collect();
-        assert_none(check(edges, &excused));
+        assert_none(check(&edges));
     }
 }

@@ -3,13 +3,10 @@
 
 use super::{
     Finding,
-    counted::Countable,
     rust_text::{PieceKind, read_pieces},
 };
 use std::{collections::BTreeSet, path::Path};
 
-/// The rule's name in the list of counted exceptions.
-pub(super) const RULE: &str = "word";
 const WORDS_TEXT: &str = include_str!("retired_words.txt");
 pub(super) const STORED_NAMES_FILE: &str = "crates/xtask/src/tidy/stored_names.txt";
 
@@ -123,7 +120,7 @@ impl StoredNames {
 /// The retired words of a file, and the entries of the stored names that excuse others.
 #[derive(Default)]
 pub(super) struct FileWords {
-    pub(super) found: Vec<Countable>,
+    pub(super) found: Vec<Finding>,
     pub(super) used_entries: Vec<usize>,
 }
 
@@ -251,8 +248,7 @@ impl Checker<'_> {
                 }
                 let phrase = retired.words.join(" ");
                 let advice = format!("`{phrase}` is a retired word: {}", retired.instead);
-                let key = format!("{RULE} {} {}", self.file, phrase.replace(' ', "-"));
-                self.words.found.push(Countable { finding: Finding::new(self.file, words[at].line, advice), key });
+                self.words.found.push(Finding::new(self.file, words[at].line, advice));
             }
         }
     }
@@ -338,8 +334,8 @@ mod tests {
 
     fn found(file: &str, text: &str) -> Vec<String> {
         let checked = check(file, text, &RetiredWords::parse(WORDS), &StoredNames::parse(""));
-        let word = |key: &str| key.rsplit(' ').next().unwrap_or_default().to_owned();
-        checked.found.iter().map(|c| format!("{}:{}", c.finding.line, word(&c.key))).collect()
+        let word = |advice: &str| advice.split('`').nth(1).unwrap_or_default().replace(' ', "-");
+        checked.found.iter().map(|finding| format!("{}:{}", finding.line, word(&finding.advice))).collect()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Two definitions in the same module under `#[cfg(…)]` are one type. Test code is left out: a stand-in for a type
 //! may have its name.
 
-use super::{Finding, exceptions::Excusable, workspace::Crate};
+use super::{Finding, workspace::Crate};
 use std::collections::BTreeMap;
 
 /// Where a type is defined.
@@ -33,19 +33,17 @@ pub(super) fn types_of(of: &Crate) -> BTreeMap<String, Vec<DefinitionPlace>> {
     types
 }
 
-fn check(of: &str, types: &BTreeMap<String, Vec<DefinitionPlace>>) -> Vec<Excusable> {
+fn check(of: &str, types: &BTreeMap<String, Vec<DefinitionPlace>>) -> Vec<Finding> {
     let twice = types.iter().filter(|(_, places)| places.len() > 1);
     twice
         .map(|(name, places)| {
-            let entry = format!("twice {of} {name} {}", places.len());
             let others: Vec<_> = places[1..].iter().map(|p| format!("{}:{}", p.file, p.line)).collect();
             let advice = format!(
-                "`{name}` is defined {} times in the crate `{of}`, also at {}: rename all but one after what they contain \
-                 (the entry that would excuse it: `{entry}`)",
+                "`{name}` is defined {} times in the crate `{of}`, also at {}: rename all but one after what they contain",
                 places.len(),
                 others.join(", ")
             );
-            Excusable { finding: Finding::new(&places[0].file, places[0].line, advice), entry }
+            Finding::new(&places[0].file, places[0].line, advice)
         })
         .collect()
 }
@@ -53,7 +51,7 @@ fn check(of: &str, types: &BTreeMap<String, Vec<DefinitionPlace>>) -> Vec<Excusa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::{assert_none, exceptions, workspace::Workspace};
+    use crate::tidy::{assert_none, workspace::Workspace};
 
     #[test]
     fn a_name_that_is_defined_twice_is_found() {
@@ -63,14 +61,14 @@ mod tests {
         ]);
         let found = check("x", &types_of(&made_up));
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].entry, "twice x Twice 2");
-        assert!(found[0].finding.to_string().contains("a.rs:2") && found[0].finding.to_string().contains("lib.rs:1"));
+        let shown = found[0].to_string();
+        assert!(shown.contains("`Twice` is defined 2 times") && shown.contains("a.rs:2") && shown.contains("lib.rs:1"));
     }
 
     #[test]
     fn no_type_name_of_this_tree_is_defined_twice_in_a_crate() {
         let workspace = Workspace::read();
         let found: Vec<_> = workspace.members().flat_map(|c| check(&c.name, &types_of(c))).collect();
-        assert_none(exceptions::apply("twice", found));
+        assert_none(found);
     }
 }

@@ -1,28 +1,19 @@
-//! `words`: lists everything that the counted rules find in a checkout.
+//! `words`: lists everything that the rules about text find in a checkout.
 
 use super::{
-    Finding, boolean_matches,
-    counted::{self, Countable},
-    markdown_width,
+    Finding, boolean_matches, markdown_width,
     retired_words::{self, RetiredWords, STORED_NAMES_FILE, StoredNames},
     tracked_files::tracked_files,
 };
 use crate::{Result, command};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
-/// What the rules find in a tree.
-pub(super) struct TreeFindings {
-    pub(super) found: Vec<Countable>,
-    /// Entries of the stored names that excuse nothing.
-    pub(super) unused_names: Vec<Finding>,
-}
-
-/// Applies the rules to every file of a checkout.
-pub(super) fn check_tree(root: &Path) -> TreeFindings {
+/// Applies the rules to every file of a checkout. An entry of the stored names that excuses nothing is a finding, too.
+fn check_tree(root: &Path) -> Vec<Finding> {
     let stored_names = std::fs::read_to_string(root.join(STORED_NAMES_FILE));
     let stored = StoredNames::parse(stored_names.as_deref().unwrap_or(include_str!("stored_names.txt")));
     let retired = RetiredWords::of_project();
@@ -43,26 +34,25 @@ pub(super) fn check_tree(root: &Path) -> TreeFindings {
             found.extend(boolean_matches::check(&file, &text));
         }
     }
-    TreeFindings { found, unused_names: stored.unused(&used) }
+    found.extend(stored.unused(&used));
+    found
 }
 
-/// `words [PATH…]` lists every place below the paths; `words --count [PATH…]` sums them up by crate; `words --update`
-/// lowers the counted exceptions, and adds those of the words behind it. They work on the checkout around the current directory.
-pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<()> {
-    let (flags, paths): (Vec<String>, Vec<String>) = args.partition(|arg| arg.starts_with("--"));
+/// `words [PATH…]` lists every place below the paths, in the checkout around the current directory.
+pub(crate) fn run(paths: impl Iterator<Item = String>) -> Result<()> {
+    let paths: Vec<String> = paths.collect();
     let root = checkout_root()?;
-    let tree = check_tree(&root);
-    match flags.first().map(String::as_str) {
-        None => list(&root, tree, &paths),
-        Some("--count") => count(&tree.found, &paths),
-        Some("--update") => {
-            let file = root.join(counted::FILE);
-            let before = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-            std::fs::write(&file, counted::update(&before, &tree.found, &paths)?)
-                .map_err(|e| format!("{}: {e}", file.display()))
-        }
-        Some(flag) => Err(format!("`{flag}` is not an option: use --count or --update")),
+    let is_below = |finding: &Finding| paths.iter().any(|path| Path::new(&finding.file).starts_with(path));
+    let mut findings = check_tree(&root);
+    findings.retain(|finding| paths.is_empty() || is_below(finding));
+    findings.sort();
+    for finding in &findings {
+        let text = std::fs::read_to_string(root.join(&finding.file)).map_err(|e| e.to_string())?;
+        let line = text.lines().nth(finding.line - 1).unwrap_or_default();
+        let start: String = line.trim().chars().take(140).collect();
+        print_line(&format!("{finding}\n    {start}"))?;
     }
+    print_line(&format!("{} findings", findings.len()))
 }
 
 fn checkout_root() -> Result<PathBuf> {
@@ -71,58 +61,6 @@ fn checkout_root() -> Result<PathBuf> {
     let output = output.map_err(|e| format!("git: {e}"))?;
     let root = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.success() { Ok(root.into()) } else { Err("the current directory is in no checkout".to_owned()) }
-}
-
-fn is_below(countable: &Countable, paths: &[String]) -> bool {
-    paths.is_empty() || paths.iter().any(|path| Path::new(&countable.finding.file).starts_with(path))
-}
-
-/// Prints each place with its line of text.
-fn list(root: &Path, tree: TreeFindings, paths: &[String]) -> Result<()> {
-    let mut findings: Vec<Finding> = tree
-        .found
-        .into_iter()
-        .filter(|countable| is_below(countable, paths))
-        .map(|countable| countable.finding)
-        .collect();
-    if paths.is_empty() {
-        findings.extend(tree.unused_names);
-    }
-    findings.sort();
-    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for finding in &findings {
-        if !texts.contains_key(&finding.file) {
-            let text = std::fs::read_to_string(root.join(&finding.file)).map_err(|e| e.to_string())?;
-            texts.insert(finding.file.clone(), text.lines().map(|line| line.trim().to_owned()).collect());
-        }
-        let line = texts[&finding.file].get(finding.line - 1).map(String::as_str).unwrap_or_default();
-        let start: String = line.chars().take(140).collect();
-        print_line(&format!("{finding}\n    {start}"))?;
-    }
-    print_line(&format!("{} findings", findings.len()))
-}
-
-/// Prints the counts of each crate, the largest first.
-fn count(found: &[Countable], paths: &[String]) -> Result<()> {
-    let mut counts: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    for countable in found.iter().filter(|countable| is_below(countable, paths)) {
-        let mut parts = countable.finding.file.split('/');
-        let first = parts.next().unwrap_or_default();
-        let place =
-            if first == "crates" { format!("crates/{}", parts.next().unwrap_or_default()) } else { first.to_owned() };
-        let mut key = countable.key.split(' ');
-        let rule = key.next().unwrap_or_default();
-        let what = key.nth(1).unwrap_or(rule).to_owned();
-        *counts.entry(place).or_default().entry(what).or_default() += 1;
-    }
-    let mut places: Vec<_> =
-        counts.into_iter().map(|(place, words)| (words.values().sum::<usize>(), place, words)).collect();
-    places.sort_by_key(|(total, ..)| std::cmp::Reverse(*total));
-    for (total, place, words) in places {
-        let words: Vec<String> = words.into_iter().map(|(word, count)| format!("{word} {count}")).collect();
-        print_line(&format!("{place}: {total}\n    {}", words.join(", ")))?;
-    }
-    Ok(())
 }
 
 /// Prints a line. A reader that has closed the pipe, like `head`, ends the command with an error instead of a panic.
@@ -136,10 +74,7 @@ mod tests {
     use crate::{root, tidy::assert_none};
 
     #[test]
-    fn this_tree_breaks_the_counted_rules_no_more_than_is_excused() {
-        let tree = check_tree(&root());
-        let mut findings = counted::excuse(include_str!("counted_exceptions.txt"), tree.found);
-        findings.extend(tree.unused_names);
-        assert_none(findings);
+    fn this_tree_has_no_retired_word_no_long_markdown_and_no_boolean_match() {
+        assert_none(check_tree(&root()));
     }
 }
