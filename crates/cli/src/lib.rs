@@ -15,6 +15,7 @@ use args::{Cli, Command};
 use clap::Parser as _;
 use countersign_client::ClientError;
 use countersign_model::TaskRefusal;
+use render::fields::name_options;
 use std::process::ExitCode;
 use verbs::{
     approvals, attach, cancel, check, completions, doctor, down, exec, export, gc, grants, hook, keys, logs, man, mcp,
@@ -149,9 +150,9 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     };
     match refused {
         Some((refusal, task)) => {
-            say(&format!("csn: {}", refusal.message));
+            say(&format!("csn: {}", name_options(&refusal.message)));
             if let Some(hint) = &refusal.hint {
-                say(&format!("     {hint}"));
+                say(&format!("     {}", name_options(hint)));
             }
             if let Some(task) = task {
                 say(&format!("     task {task}"));

@@ -3,6 +3,7 @@
 
 pub(crate) mod card;
 pub(crate) mod doctor;
+pub(crate) mod fields;
 pub(crate) mod outcome;
 pub(crate) mod receipt;
 pub(crate) mod shutdown;

@@ -1,6 +1,11 @@
 //! `csn check`: tells what the gate would decide, computed in this process. It needs no daemon and runs nothing.
 
-use crate::{UsageError, args::CheckArgs, exit, render::text::count};
+use crate::{
+    UsageError,
+    args::CheckArgs,
+    exit,
+    render::{fields::name_options, text::count},
+};
 use anyhow::Context as _;
 use countersign_model::{
     Assessment, Audience, Confinement, Coverage, Directory, DisplaySafe, Facts, Grant, GrantSandbox, Grants, Kernel,
@@ -351,7 +356,7 @@ fn print_assessment(
         }
         if let (Coverage::None { why, help }, false) = (coverage, denied) {
             writeln!(out, "          why: {}", DisplaySafe::bounded(why, 300))?;
-            writeln!(out, "          what would help: {}", DisplaySafe::bounded(help, 300))?;
+            writeln!(out, "          what would help: {}", DisplaySafe::bounded(&name_options(help), 300))?;
         }
     }
     writeln!(out)?;
@@ -366,7 +371,7 @@ fn print_assessment(
         Verdict::Deny(refusal) => {
             writeln!(out, "{}: {} ({})", palette.verdict(word), refusal.message, refusal.code.as_str())?;
             if let Some(hint) = &refusal.hint {
-                writeln!(out, "  {hint}")?;
+                writeln!(out, "  {}", name_options(hint))?;
             }
         }
     }

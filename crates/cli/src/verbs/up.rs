@@ -1,7 +1,9 @@
 //! `up`: starts the daemon in the background.
 
 use crate::{
-    UsageError, say,
+    UsageError,
+    render::fields::name_options,
+    say,
     target_home::{TargetHome, say_restrictions, start},
 };
 use countersign_client::ClientError;
@@ -29,7 +31,7 @@ pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => {
             say(&format!("csn: not listening on loopback: {}", refusal.message));
             if let Some(hint) = &refusal.hint {
-                say(&format!("     {hint}"));
+                say(&format!("     {}", name_options(hint)));
             }
             return Ok(ExitCode::from(u8::from(tcp.is_some())));
         }
