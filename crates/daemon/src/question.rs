@@ -149,8 +149,13 @@ impl Case<'_> {
             scripts: facts.scripts.iter().filter_map(|(path, digest)| read_script(path, *digest, &mask)).collect(),
             in_session_folder: matches!((&places[..], &context.session_folder), ([one], Some(folder)) if one == folder),
             confinement: assessment.sandbox.confinement,
-            sandbox: Some(assessment.sandbox.summary(|path| text(&mask, path))),
+            // A file tool runs no program that a sandbox could confine.
+            sandbox: self.runs_a_program().then(|| assessment.sandbox.summary(|path| text(&mask, path))),
         }
+    }
+
+    fn runs_a_program(&self) -> bool {
+        self.request.tool == Tool::Shell
     }
 
     /// What one choice would save, and examples of what that grant covers, judged with the grant itself.
@@ -175,6 +180,10 @@ impl Case<'_> {
             let grant = build_grant(choice, proposal, context, mask).ok()?;
             offer.exact |= proposal.operands.is_some();
             offer.saves.push(register_command::grant_label(&grant));
+            // The examples are commands.
+            if !self.runs_a_program() {
+                continue;
+            }
             let grants = Grants::from_grants(vec![grant]);
             let reach =
                 countersign_policy::coverage_examples(proposal, place, facts, &grants, context, &self.settings.rules);

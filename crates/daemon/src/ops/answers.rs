@@ -100,7 +100,8 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
     caller.require_scope(CredentialScope::Observe)?;
     let (_, task) = find_approval(ops, caller, id)?;
     let mut approval = read_approval(ops, task)?;
-    if approval.state == ApprovalState::Waiting && approval.tool == Tool::Shell {
+    // A session that asks for another directory saves nothing, and runs nothing.
+    if approval.state == ApprovalState::Waiting && approval.tool != Tool::SetWorkingDirectory {
         approval.card = build_card(ops, caller, task, &approval.options).await;
     }
     Ok(approval)
