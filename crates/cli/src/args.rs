@@ -460,7 +460,7 @@ pub(crate) struct RunArgs {
     /// Record this label with the request; it is not checked
     #[arg(long, value_name = "NAME=TEXT", help_heading = RECORDS)]
     pub(crate) label: Vec<String>,
-    /// Profile for this task: which commands need approval
+    /// Profile for this task: which commands need approval. An agent can only choose a stricter one
     #[arg(long, value_enum, help_heading = APPROVAL)]
     pub(crate) profile: Option<ProfileArg>,
     /// Sandbox to run in; a wider one than the default needs approval
@@ -708,7 +708,7 @@ pub(crate) enum ApprovalsCommand {
     },
     /// Answer an approval
     ///
-    /// Every answer except `once` and `deny` also saves a grant for similar calls. `csn approvals show` lists the answers
+    /// Every answer except `once` and `deny` also saves a grant for similar commands. `csn approvals show` lists the answers
     /// that an approval accepts.
     Answer {
         /// ID of the approval; a unique prefix is enough
@@ -735,12 +735,12 @@ pub(crate) enum ApprovalsCommand {
 fn answers() -> impl TypedValueParser<Value = String> {
     PossibleValuesParser::new(Choice::ALL.map(|choice| {
         PossibleValue::new(choice.as_str()).help(match choice {
-            Choice::Once => "Approve this call only",
-            Choice::Session => "Approve similar calls in this session",
-            Choice::Here => "Approve similar calls in the directory that the approval shows, and below",
-            Choice::Repository => "Approve similar calls in the whole repository",
-            Choice::Anywhere => "Approve similar calls everywhere",
-            Choice::Deny => "Deny this call",
+            Choice::Once => "Approve this command only, once",
+            Choice::Session => "Approve similar commands in this session",
+            Choice::Here => "Approve similar commands in the directory that the approval shows, and below",
+            Choice::Repository => "Approve similar commands in the whole repository",
+            Choice::Anywhere => "Approve similar commands everywhere",
+            Choice::Deny => "Deny this command",
         })
     }))
 }
@@ -755,8 +755,8 @@ pub(crate) enum GrantsCommand {
     },
     /// Add a grant: approve a command in advance
     ///
-    /// The grant covers any arguments, and the risks that the command normally has; --accept names other risks. Give a
-    /// label such as 'cargo test in /srv/a', or --verb with --in or --anywhere.
+    /// The grant covers any arguments, and the risks that the command normally has (`csn policy explain VERB` lists
+    /// them). Give a label such as 'cargo test in /srv/a', or --verb with --in or --anywhere.
     Add(GrantArgs),
     /// Run the commands of a grant in the narrowest sandbox that they need
     ///
@@ -789,7 +789,7 @@ pub(crate) struct GrantArgs {
     /// Allow it everywhere
     #[arg(long)]
     pub(crate) anywhere: bool,
-    /// Accept only these risks: write, destructive, network, credential, host_modifying, filesystem_wide,
+    /// Accept exactly these risks instead of the usual ones of the command: write, destructive, network, credential, host_modifying, filesystem_wide,
     /// workspace_code, interactive, background
     #[arg(long, value_name = "RISK,...", value_delimiter = ',')]
     pub(crate) accept: Vec<String>,
@@ -808,7 +808,7 @@ pub(crate) struct GrantArgs {
     /// Expire after this time (90m, 8h, 30d)
     #[arg(long, value_name = "TIME")]
     pub(crate) expires: Option<String>,
-    /// Expire after N calls
+    /// Expire after N commands
     #[arg(long, value_name = "N")]
     pub(crate) uses: Option<u64>,
     /// Print one JSON object
@@ -1085,7 +1085,7 @@ pub(crate) enum ProfileArg {
     Locked,
     /// Run read-only and granted commands; ask about the rest
     Safe,
-    /// Run every command that is not denied, in a workspace sandbox; ask only about sudo
+    /// Run every command that is not denied, in a workspace sandbox with network; ask only about sudo
     FullAuto,
 }
 
@@ -1104,7 +1104,7 @@ impl From<ProfileArg> for Profile {
 pub(crate) enum ConfinementArg {
     /// Not sandboxed: your rights, but no signals to other processes and no tracing
     Shield,
-    /// Sandboxed (workspace): writes the workspace roots, TMPDIR and caches; reads no credentials
+    /// Sandboxed (workspace): writes the workspace roots, TMPDIR and caches; reads no credentials outside them
     Workspace,
     /// Sandboxed (read-only): reads the workspace roots and the system; writes only its TMPDIR; no network
     ReadOnly,
@@ -1124,7 +1124,7 @@ impl From<ConfinementArg> for Confinement {
 pub(crate) enum NetworkArg {
     /// No network
     None,
-    /// Full network access; needs approval
+    /// Full network access; needs approval. A command that only reads gets none
     Open,
 }
 

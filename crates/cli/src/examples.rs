@@ -96,7 +96,7 @@ pub(crate) fn examples(path: &str) -> &'static [Example] {
             const {
                 &[
                     example("csn approvals", "List the approvals that wait."),
-                    example("csn approvals answer ap_01m7 once", "Approve one call."),
+                    example("csn approvals answer ap_01m7 once", "Approve one command, once."),
                     example("csn approvals watch", "Answer approvals as they arrive."),
                 ]
             }
@@ -106,7 +106,7 @@ pub(crate) fn examples(path: &str) -> &'static [Example] {
         "approvals answer" => {
             const {
                 &[
-                    example("csn approvals answer ap_01m7 once", "Approve this call only."),
+                    example("csn approvals answer ap_01m7 once", "Approve this command only, once."),
                     example("csn approvals answer ap_01m7 here", "Approve it in this directory from now on."),
                     example("csn approvals answer ap_01m7 deny --words 'use staging'", "Deny it and say why."),
                 ]
@@ -128,7 +128,7 @@ pub(crate) fn examples(path: &str) -> &'static [Example] {
                 &[
                     example("csn grants add 'cargo test in /srv/a'", "Approve a command in one directory."),
                     example("csn grants add --verb 'cargo test' --in . --expires 8h", "Approve it here for 8 hours."),
-                    example("csn grants add --verb 'git push' --anywhere --uses 3", "Approve three calls."),
+                    example("csn grants add --verb 'git push' --anywhere --uses 3", "Approve three commands."),
                 ]
             }
         }

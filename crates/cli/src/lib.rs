@@ -15,7 +15,7 @@ use args::{Cli, Command};
 use clap::Parser as _;
 use countersign_client::ClientError;
 use countersign_model::TaskRefusal;
-use render::fields::name_options;
+use render::fields::{name_option_first, name_options};
 use std::process::ExitCode;
 use verbs::{
     approvals, attach, cancel, check, completions, doctor, down, exec, export, gc, grants, hook, keys, logs, man, mcp,
@@ -41,6 +41,7 @@ pub(crate) mod exit {
     pub(crate) const USAGE: u8 = 2;
     /// The task waits for an approval and `--no-wait` was given.
     pub(crate) const PENDING: u8 = 75;
+    pub(crate) const DENIED: i32 = 77;
     /// `csn` itself failed.
     pub(crate) const OURS: u8 = 125;
     /// The reader closed our output: 128 + SIGPIPE, as a shell reports it.
@@ -150,7 +151,9 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     };
     match refused {
         Some((refusal, task)) => {
-            say(&format!("csn: {}", name_options(&refusal.message)));
+            // Without the word, `it would remove a whole file system` reads as if it had happened.
+            let denied = if refusal.code.exit_code() == exit::DENIED { "denied: " } else { "" };
+            say(&format!("csn: {denied}{}", name_option_first(&refusal.message)));
             if let Some(hint) = &refusal.hint {
                 say(&format!("     {}", name_options(hint)));
             }

@@ -28,7 +28,8 @@ pub(crate) fn typed_words() -> Vec<String> {
 /// Prints the help that was asked for, or what is wrong with the command line.
 pub(crate) fn report_parse_error() -> ExitCode {
     let Err(error) = help::full_command(help::width()).try_get_matches_from(std::env::args_os()) else {
-        // Both parsers have the same verbs and options.
+        // Both parsers have the same verbs and options, so this is not reached; it must not be silent.
+        say_usage("the command line cannot be read; csn --help lists the verbs");
         return ExitCode::from(exit::USAGE);
     };
     if !is_output(&error) {
@@ -81,7 +82,7 @@ pub(crate) fn explain(error: &Error, words: &[String]) -> String {
             let others = shown(&texts(error, ContextKind::PriorArg).join(", "));
             (format!("`{argument}` cannot be used with `{others}`."), Some("Give only one of them.".to_owned()))
         }
-        ErrorKind::MissingRequiredArgument => (format!("`{name}` needs {argument}."), None),
+        ErrorKind::MissingRequiredArgument => (format!("`{name}` needs {}.", argument.trim_end_matches("...")), None),
         ErrorKind::MissingSubcommand => {
             let verbs: Vec<&str> = typed.command.get_subcommands().map(Command::get_name).collect();
             (format!("`{name}` needs a verb."), Some(format!("Use one of: {}.", verbs.join(", "))))

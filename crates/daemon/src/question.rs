@@ -3,8 +3,8 @@
 use crate::{case::Case, desk::ApprovalQuestion, facts::PreparedRequest, register_command};
 use countersign_model::{
     Assessment, Card, Choice, Confinement, Coverage, DecidedBy, Digest, Grant, GrantId, GrantOffer, GrantSandbox,
-    Grants, IdMint, Operands, Plan, Refusal, RefusalCode, Request, Sandbox, SandboxReason, Script, Text, Tool,
-    UncoveredCommand, Verdict,
+    Grants, IdMint, Operands, Plan, Refusal, RefusalCode, Request, Sandbox, SandboxReason, Script,
+    THESE_ARGUMENTS_ONLY, Text, Tool, UncoveredCommand, Verdict,
 };
 use countersign_policy::{GrantProposal, JudgeContext};
 use countersign_redact::{Mask, text, text_bounded, text_by_shape};
@@ -176,23 +176,45 @@ impl Case<'_> {
             let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
             text_bounded(mask, &format!("{command}{place}"), MAX_OPERANDS_BYTES)
         };
+        let grants =
+            all.iter().map(|proposal| build_grant(choice, proposal, context, mask)).collect::<Result<Vec<_>, _>>();
+        let grants = grants.ok()?;
+        offer.exact = all.iter().any(|proposal| proposal.operands.is_some());
+        let mixed = offer.exact && all.iter().any(|proposal| proposal.operands.is_none());
+        let label = |(grant, proposal): (&Grant, &GrantProposal)| {
+            let label = register_command::grant_label(grant);
+            let bound = mixed && proposal.operands.is_some();
+            if bound { text(mask, &format!("{label}{THESE_ARGUMENTS_ONLY}")) } else { label }
+        };
+        offer.saves = grants.iter().zip(&all).map(label).collect();
+        // The examples are commands.
+        if !self.runs_a_program() {
+            return Some(offer);
+        }
+        // A later request does not ask for the sandbox of this one.
+        let context = &JudgeContext { requested_confinement: None, requested_network: None, ..context.clone() };
+        // One answer saves all of these grants, so they are judged together: `sudo ls` needs those for `sudo` and `ls`.
+        let grants = Grants::from_grants(grants);
         for proposal in &all {
-            let grant = build_grant(choice, proposal, context, mask).ok()?;
-            offer.exact |= proposal.operands.is_some();
-            offer.saves.push(register_command::grant_label(&grant));
-            // The examples are commands.
-            if !self.runs_a_program() {
-                continue;
-            }
-            let grants = Grants::from_grants(vec![grant]);
             let reach =
                 countersign_policy::coverage_examples(proposal, place, facts, &grants, context, &self.settings.rules);
             // It covers the command itself; that needs no example.
             let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
-            offer.covers.extend(reach.covered.iter().filter(other).map(example));
-            offer.does_not_cover.extend(reach.not_covered.iter().map(example));
+            let covered = reach.covered.iter().filter(other).map(example);
+            let not_covered = reach.not_covered.iter().map(example);
+            extend_once(&mut offer.covers, covered);
+            extend_once(&mut offer.does_not_cover, not_covered);
         }
         Some(offer)
+    }
+}
+
+/// Adds texts that the list does not have yet.
+fn extend_once(list: &mut Vec<Text>, texts: impl Iterator<Item = Text>) {
+    for text in texts {
+        if !list.contains(&text) {
+            list.push(text);
+        }
     }
 }
 

@@ -250,7 +250,7 @@ impl SandboxSummary {
         let mut sentence = format!("{}: ", confinement.for_people());
         match confinement {
             Confinement::None => {
-                sentence.push_str("it can do everything that its user can do");
+                sentence.push_str("nothing is restricted; with sudo it has all rights");
                 return sentence;
             }
             Confinement::Shield => {

@@ -25,7 +25,7 @@ pub(crate) fn find_hard_deny(plan: &Plan, facts: &Facts, context: &JudgeContext<
 }
 
 fn system_refusal(message: &str) -> Refusal {
-    Refusal::new(RefusalCode::SystemDestructive, message).hint("only a person can run this, in their own terminal")
+    Refusal::new(RefusalCode::SystemDestructive, message).hint("to do it anyway, run it yourself, outside Countersign")
 }
 
 fn argument_texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
@@ -72,7 +72,9 @@ fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &JudgeCon
         let found = facts.paths.get(&scope.walked);
         whole(&scope.path) || found.is_some_and(|f| f.mount || whole(&f.resolved))
     });
-    hit.then(|| system_refusal("it removes a whole file system, a home, or a directory that contains a workspace root"))
+    hit.then(|| {
+        system_refusal("it would remove a whole file system, a home, or a directory that contains a workspace root")
+    })
 }
 
 fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
@@ -92,7 +94,7 @@ fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
             && argument_texts(occurrence).any(|t| t.strip_prefix("of=").is_some_and(device))
         || program == "hdparm" && argument_texts(occurrence).any(|t| t.starts_with("--security-erase"))
         || occurrence.scopes.iter().any(|s| s.write && device(&s.path));
-    hit.then(|| system_refusal("it overwrites a disk or creates a file system on it"))
+    hit.then(|| system_refusal("it would overwrite a disk or create a file system on it"))
 }
 
 /// Whether a word names a process or service of Countersign.

@@ -15,7 +15,7 @@ pub struct Label {
 pub enum LabelError {
     #[error("`{0}` names no directory: write `{0} in /some/directory` or `{0} anywhere`")]
     Nowhere(String),
-    #[error("`{0}` is not an absolute path")]
+    #[error("`{0}` is not an absolute path: write the directory in full")]
     Relative(String),
     #[error("it names no verb")]
     NoVerb,

@@ -194,7 +194,8 @@ pub(crate) fn script_path(occurrence: &Occurrence) -> Option<&str> {
     (runs && !scope.pattern && is_script).then_some(scope.walked.as_str())
 }
 
-/// Commands that a grant would and would not cover, with their directories. Each was judged with this grant alone.
+/// Commands that the grants of one answer would and would not cover, with their directories. Each was judged with these
+/// grants alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CoverageExamples {
     pub covered: Vec<(String, String)>,
@@ -222,7 +223,7 @@ pub fn unsavable_reason(plan: &Plan, assessment: &Assessment) -> Option<&'static
 /// The largest number of examples of each kind.
 const MAX_EXAMPLES: usize = 3;
 
-/// Examples for a proposal that has become a grant.
+/// Examples for a proposal, judged with all the grants that the answer would save.
 #[must_use]
 pub fn coverage_examples(
     proposal: &GrantProposal,

@@ -84,8 +84,7 @@ pub(crate) const TIME_LIMIT_NOTE: &str = "this task ran sandboxed (read-only), w
     it for longer, ask with confinement `shield` (csn run --confinement shield), and a user is asked to approve it";
 
 /// How to run a task outside the sandbox, once or always.
-const SHIELD_HINT: &str = "to run it without the sandbox, ask with confinement `shield` (csn run --confinement shield), and a \
-    user is asked to approve it; to allow it always: csn grants add --verb VERB --in DIR --confinement shield";
+const SHIELD_HINT: &str = "to run it without the sandbox, ask with confinement `shield` (csn run --confinement shield): a person is then asked";
 
 /// The note for the caller of a failed task, if its output shows that the sandbox may be the reason.
 pub(crate) fn refusal_note(confinement: Confinement, sandbox: &SandboxSpec, streams: &[PathBuf]) -> Option<String> {
@@ -103,11 +102,10 @@ pub(crate) fn refusal_note(confinement: Confinement, sandbox: &SandboxSpec, stre
     match confinement {
         Confinement::None | Confinement::Shield => None,
         Confinement::ReadOnly => (printed(PERMISSION_ERRORS) || printed(NETWORK_ERRORS)).then(|| {
-            "this task ran sandboxed (read-only), which may be why it failed: it can read the workspace and the \
-             system, but no file that is named like a secret (.env, *.pem, …); it can write only to its TMPDIR, and \
-             it has no network; to run it without the sandbox, ask with confinement `shield` (csn run --confinement \
-             shield), and a user is asked to approve it"
-                .to_owned()
+            format!(
+                "this task ran sandboxed (read-only), which may be why it failed: it reads the workspace and the system, \
+                 writes only to its TMPDIR, and has no network and no credentials; {SHIELD_HINT}"
+            )
         }),
         Confinement::Workspace if printed(LOGIN_ERRORS) && !sandbox.unix_sockets => Some(format!(
             "this task ran sandboxed (workspace), which may be why it failed: it has no access to your keys, logins \
@@ -116,8 +114,7 @@ pub(crate) fn refusal_note(confinement: Confinement, sandbox: &SandboxSpec, stre
         )),
         Confinement::Workspace if no_network && printed(NETWORK_ERRORS) => Some(
             "this task ran sandboxed (workspace) without a network, which may be why it failed: the risk `network` \
-             was not accepted for it; ask with network `open` (csn run --network open), and a user is asked to \
-             approve it"
+             was not accepted for it; ask with network `open` (csn run --network open): a person is then asked"
                 .to_owned(),
         ),
         Confinement::Workspace if printed(PERMISSION_ERRORS) => {

@@ -133,8 +133,11 @@ fn csn_run_without_a_terminal_says_what_it_waits_for() {
     let mut err = BufReader::new(run.stderr.take().unwrap());
     let mut line = String::new();
     err.read_line(&mut line).unwrap();
-    let approval = line.split_whitespace().find(|w| w.starts_with("ap_")).unwrap().trim_end_matches(':').to_owned();
-    assert_eq!(line, format!("csn: waiting for approval {approval}: csn approvals answer {approval} once\n"));
+    let approval = line.split_whitespace().find(|w| w.starts_with("ap_")).unwrap().trim_end_matches(';').to_owned();
+    assert_eq!(
+        line,
+        format!("csn: waiting for approval {approval}; a person can answer it: csn approvals show {approval}\n")
+    );
     daemon.client().answer(approval.parse().unwrap(), Choice::Once, None).unwrap();
     let mut out = String::new();
     run.stdout.take().unwrap().read_to_string(&mut out).unwrap();

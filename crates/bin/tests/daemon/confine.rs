@@ -534,7 +534,11 @@ fn on_an_older_kernel_commands_need_approval_instead() {
         (Some(Confinement::Shield), ["signals", "abstract sockets", "tracing"].map(str::to_owned).to_vec())
     );
     let shown = String::from_utf8(daemon.csn(&["show", &task.to_string()]).stdout).unwrap();
-    assert!(shown.contains("this kernel does not restrict signals, abstract sockets, tracing"), "{shown}");
+    assert!(
+        shown.contains("not sandboxed")
+            && shown.contains("this kernel does not restrict signals, abstract sockets, tracing"),
+        "{shown}"
+    );
     let doctor = String::from_utf8(daemon.csn(&["doctor"]).stdout).unwrap();
     assert!(doctor.contains("asks for approval instead"), "{doctor}");
 

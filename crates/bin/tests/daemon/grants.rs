@@ -55,7 +55,11 @@ impl Scene {
 
     /// Requests a command that a person must answer.
     fn card(&self, text: &str) -> Approval {
-        let task = self.ask(text);
+        self.card_with(text, json!({}))
+    }
+
+    fn card_with(&self, text: &str, with: Value) -> Approval {
+        let task = self.try_ask(text, with).unwrap();
         assert_eq!(task.status, Status::Queued, "{text}");
         self.client.approval(&task.approval_id().unwrap().to_string()).unwrap()
     }
@@ -247,7 +251,7 @@ fn f013_the_requester_may_be_gone_when_the_answer_comes() {
     let mut run = s.daemon.csn_spawn(&["run", "touch late"]);
     let mut line = String::new();
     BufReader::new(run.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    let id = line.split_whitespace().find(|w| w.starts_with("ap_")).unwrap().trim_end_matches(':').to_owned();
+    let id = line.split_whitespace().find(|w| w.starts_with("ap_")).unwrap().trim_end_matches(';').to_owned();
     assert_eq!(s.client.approval(&id).unwrap().asker, Some(AskerPresence::Waiting));
     run.kill().unwrap();
     run.wait().unwrap();
@@ -619,11 +623,22 @@ fn every_example_of_a_card_is_true() {
         serde_json::from_slice::<Value>(&told).unwrap()["verdict"].as_str().unwrap().to_owned()
     };
     let (mut covered, mut not) = (0, 0);
-    for text in
-        ["git push", "cargo build", "touch x", "curl http://127.0.0.1:9/", "npm install", "mkdir sub/d", "rm -f x"]
-    {
+    let plain = json!({});
+    let shield = json!({"confinement": "shield"});
+    for (text, with) in [
+        ("git push", &plain),
+        ("cargo build", &plain),
+        ("touch x", &plain),
+        ("curl http://127.0.0.1:9/", &plain),
+        ("npm install", &plain),
+        ("mkdir sub/d", &plain),
+        ("rm -f x", &plain),
+        ("sudo -n ls", &plain),
+        ("touch x && mkdir -p y", &plain),
+        ("mkdir sub/e", &shield),
+    ] {
         for choice in [Choice::Here, Choice::Anywhere] {
-            let card = s.card(text);
+            let card = s.card_with(text, with.clone());
             let place = card.about[0].directories[0].as_str().to_owned();
             let offer = card.card.as_ref().unwrap().offers.iter().find(|o| o.choice == choice).unwrap().clone();
             s.answer(&card, choice);

@@ -87,7 +87,7 @@ fn background_tasks_are_waited_for_by_id() {
     assert_eq!(daemon.csn(&["logs", task]).stdout, b"later\n");
     assert_eq!(daemon.csn(&["logs", &task[..17]]).stdout, b"later\n", "a unique beginning is enough");
     let shown = String::from_utf8(daemon.csn(&["show", task]).stdout).unwrap();
-    assert!(shown.contains("exited 4") && shown.contains("sandbox  ") && shown.contains("workspace"), "{shown}");
+    assert!(shown.contains("exited 4") && shown.contains("sandbox      sandboxed (workspace): "), "{shown}");
     let listed = String::from_utf8(daemon.csn(&["ps", "-a"]).stdout).unwrap();
     assert!(listed.contains(task));
 }

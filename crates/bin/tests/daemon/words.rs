@@ -109,6 +109,7 @@ fn every_kind_of_card_reads_as_reviewed() {
             json!({"session_id": session.id, "args": {"cwd": session.folder}}),
         ),
         ("a command without a sandbox", "make install", json!({"confinement": "shield"})),
+        ("a command with another user's rights", "sudo ls", json!({})),
     ];
     let mut text = String::new();
     for (name, command, changes) in cases {

@@ -1,7 +1,9 @@
 //! The card of an approval as text: the layout of a [`CardView`] and nothing else.
 
 use super::text::count;
-use countersign_model::{Approval, ApprovalId, CardView, Choice, ChoiceView, CommandView, DisplaySafe, ScriptView};
+use countersign_model::{
+    Approval, ApprovalId, CardView, ChoiceView, CommandView, DisplaySafe, ScriptView, THESE_ARGUMENTS_ONLY,
+};
 use std::fmt::Write as _;
 
 /// How much of each part a card shows.
@@ -108,13 +110,16 @@ pub(crate) fn choices(view: &CardView) -> String {
 }
 
 fn write_choice_details(out: &mut String, choice: &ChoiceView) {
-    let list = |texts: &[String]| texts.iter().map(|text| format!("`{text}`")).collect::<Vec<_>>().join(", ");
+    let list = |texts: &[String]| texts.iter().map(|text| example(text)).collect::<Vec<_>>().join(", ");
     if choice.takes_words {
         out.push_str("you may add a message to the agent: d MESSAGE");
     }
     out.push_str(&choice.saves.join(", "));
     if choice.these_words_only {
-        let _ = write!(out, ", these arguments only ({}* for any)", choice.key);
+        // With several commands, those that are bound to their arguments say so themselves.
+        let mixed = choice.saves.iter().any(|label| label.ends_with(THESE_ARGUMENTS_ONLY));
+        let bound = if mixed { "" } else { ", these arguments only" };
+        let _ = write!(out, "{bound} ({}* for any)", choice.key);
     }
     if !choice.would_cover.is_empty() {
         let _ = write!(out, "\n      would also cover {}", list(&choice.would_cover));
@@ -124,12 +129,21 @@ fn write_choice_details(out: &mut String, choice: &ChoiceView) {
     }
 }
 
+/// An example of a card: the command, and the directory if it is another than that of the request.
+fn example(text: &str) -> String {
+    match text.rsplit_once(" in /") {
+        Some((command, directory)) => format!("`{command}` in /{directory}"),
+        None => format!("`{text}`"),
+    }
+}
+
 /// How an approval was resolved, in one line.
 pub(crate) fn resolution(approval: &Approval) -> String {
     approval.resolution().map_or_else(|| "waiting".to_owned(), |how| DisplaySafe::new(&how).to_string())
 }
 
-/// Tells how to answer an approval where no terminal can ask the question. `choice` is the answer that it suggests.
-pub(crate) fn waiting_line(approval: ApprovalId, choice: Choice) -> String {
-    format!("csn: waiting for approval {approval}: csn approvals answer {approval} {choice}")
+/// Tells where to look at an approval when no terminal can ask the question. It suggests no answer: a person should see
+/// the risks first.
+pub(crate) fn waiting_line(approval: ApprovalId) -> String {
+    format!("csn: waiting for approval {approval}; a person can answer it: csn approvals show {approval}")
 }

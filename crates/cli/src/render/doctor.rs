@@ -125,12 +125,12 @@ impl DoctorReport {
     }
 }
 
-/// The name of a check as people read it: confinements have words of their own.
+/// The name of a check as people read it.
 fn label(name: &str) -> &str {
     match name {
-        "shield" => Confinement::Shield.for_people(),
-        "workspace" => Confinement::Workspace.for_people(),
-        "read_only" => Confinement::ReadOnly.for_people(),
+        "shield" => "without a sandbox",
+        "workspace" => "workspace sandbox",
+        "read_only" => "read-only sandbox",
         other => other,
     }
 }
@@ -284,7 +284,7 @@ fn check_confinements(
     };
     let read_only = match (kernel.can_enforce(Confinement::ReadOnly), kernel.can_scope_signals()) {
         (true, true) => {
-            "known read-only commands run without approval: they cannot write, use the network or read credentials"
+            "known read-only commands run without approval: they cannot write, use the network or read credentials outside the workspace"
         }
         (true, false) => {
             "known read-only commands run without approval and cannot signal any process; with `timeout` they need one"
@@ -304,8 +304,10 @@ fn workspace_sentence(kernel: Kernel, config: ConfineConfig, own_network: bool) 
         return "this kernel cannot enforce it: profile full_auto asks for approval instead".to_owned();
     }
     let network = match (config.network, own_network) {
-        (Network::Open, true) => "network where it was approved, otherwise only the task's own loopback",
-        (Network::Open, false) => "network where it was approved, otherwise no sockets",
+        (Network::Open, true) => {
+            "network for full_auto and where it was approved, otherwise only the task's own loopback"
+        }
+        (Network::Open, false) => "network for full_auto and where it was approved, otherwise no sockets",
         (Network::None, true) => "no network except the task's own loopback",
         (Network::None, false) => "no network and no sockets",
     };

@@ -4,36 +4,38 @@
 /// Fields of the HTTP API, each with the option of `csn` that sets it.
 const OPTION_OF_FIELD: &[(&str, &str)] = &[
     ("any_arguments", "--any-arguments"),
+    ("args.cwd", "--cwd"),
     ("confinement", "--confinement"),
-    ("context", "--context"),
     ("cwd", "--cwd"),
     ("expires_at", "--expires"),
     ("labels", "--label"),
     ("limits.idle_ms", "--idle-timeout"),
     ("limits.output_bytes", "--output-limit"),
     ("limits.wall_ms", "--timeout"),
-    ("lost", "--lost"),
     ("max_results", "--max"),
     ("network", "--network"),
-    ("new", "--new"),
-    ("old", "--old"),
     ("principal", "--principal"),
     ("profile", "--profile"),
     ("rationale", "--why"),
     ("scopes", "--scope"),
     ("session_id", "--session"),
-    ("speed", "--speed"),
     ("tcp", "--tcp"),
-    ("uses", "--uses"),
-    ("words", "--words"),
     ("workspace", "--workspace"),
 ];
 
-/// Replaces each field in backticks by its option. A name without an option stays as it is.
+/// The message of a refusal. Only a field at its beginning is replaced: what comes later may quote the request.
+pub(crate) fn name_option_first(message: &str) -> String {
+    let end = message.strip_prefix('`').and_then(|rest| rest.find('`')).map_or(0, |end| end + 2);
+    let (first, rest) = message.split_at(end);
+    format!("{}{rest}", name_options(first))
+}
+
+/// The hint of a refusal: each field in backticks is replaced by its option. A name without an option stays as it is.
 pub(crate) fn name_options(sentence: &str) -> String {
-    OPTION_OF_FIELD.iter().fold(sentence.to_owned(), |sentence, (field, option)| {
-        sentence.replace(&format!("`{field}`"), &format!("`{option}`"))
-    })
+    let sentence = sentence.replace("`args.command`", "the command");
+    OPTION_OF_FIELD
+        .iter()
+        .fold(sentence, |sentence, (field, option)| sentence.replace(&format!("`{field}`"), &format!("`{option}`")))
 }
 
 #[cfg(test)]
@@ -46,12 +48,16 @@ mod tests {
     fn a_field_is_named_by_its_option_and_nothing_else_changes() {
         for (sentence, expected) in [
             ("use another `cwd`, or create the directory first", "use another `--cwd`, or create the directory first"),
+            ("`args.command` is empty", "the command is empty"),
             ("`limits.wall_ms` is 5, the maximum is 4", "`--timeout` is 5, the maximum is 4"),
             ("leave out `profile` and `network`", "leave out `--profile` and `--network`"),
             ("`agent_pid` is missing; the new cwd", "`agent_pid` is missing; the new cwd"),
         ] {
             assert_eq!(name_options(sentence), expected);
         }
+        assert_eq!(name_option_first("`args.cwd` is missing"), "`--cwd` is missing");
+        assert_eq!(name_option_first("a token named `profile` exists"), "a token named `profile` exists");
+        assert_eq!(name_option_first("`unclosed"), "`unclosed");
     }
 
     #[test]

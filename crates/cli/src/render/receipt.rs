@@ -1,7 +1,9 @@
 //! A receipt: as a row of a list, and everything that it states.
 
 use super::text::{count, cut};
-use countersign_model::{DecidedBy, DisplaySafe, ExecutionKind, FileObservation, Receipt, Statement, api::ReceiptRow};
+use countersign_model::{
+    AnswerKind, DecidedBy, DisplaySafe, ExecutionKind, FileObservation, Receipt, Statement, api::ReceiptRow,
+};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -72,10 +74,14 @@ fn requester(r: &Receipt) -> String {
 fn decision(r: &Receipt) -> String {
     let d = &r.decision;
     let by = d.by.as_ref().map_or_else(String::new, |by: &DecidedBy| format!(" by {by}"));
-    let scope = d.scope.map_or_else(String::new, |s| format!(", {}", json_text(json!(s))));
+    let is_rule = matches!(d.by, Some(DecidedBy::Rule(_)));
+    // The scope of a rule is the policy, which says nothing new.
+    let scope = d.scope.filter(|_| !is_rule).map_or_else(String::new, |s| format!(", {}", json_text(json!(s))));
     let at = d.at.map_or_else(String::new, |at| format!(" at {at}"));
     let reason = d.reason.as_ref().map_or_else(String::new, |r| format!(": {r}"));
-    format!("{}{by}{scope}{at}{reason}", json_text(json!(d.outcome)))
+    let is_allowed = is_rule && d.outcome == AnswerKind::Granted;
+    let outcome = if is_allowed { "allowed".to_owned() } else { json_text(json!(d.outcome)) };
+    format!("{outcome}{by}{scope}{at}{reason}")
 }
 
 fn sandbox(r: &Receipt) -> String {

@@ -10,7 +10,7 @@ use super::{
     task::{queue_line, task_details, task_row, task_table_heading},
 };
 use countersign_model::{
-    Approval, CardView, Choice, FileChange, Outcome, Profile, Statement, TaskState, Text, Timestamp, api::Lifecycle,
+    Approval, CardView, FileChange, Outcome, Profile, Statement, TaskState, Text, Timestamp, api::Lifecycle,
 };
 use countersign_store::ConfineConfig;
 use countersign_testkit::assert_snapshot;
@@ -232,7 +232,7 @@ fn resolved_approvals_read_as_reviewed() {
         ("withdrawn", json!({"is": "withdrawn"})),
     ];
     let mut text = join_cases(cases.map(|(name, state)| (name, resolution(&approval(json!({"state": state}))))));
-    text += &join_cases([("no terminal to ask at", waiting_line(parse(json!(APPROVAL)), Choice::Once))]);
+    text += &join_cases([("no terminal to ask at", waiting_line(parse(json!(APPROVAL))))]);
     assert_snapshot("src/render/snapshots/resolutions.txt", &text);
 }
 
@@ -522,7 +522,7 @@ fn healthy_facts() -> DoctorFacts {
         home_directory: HomeDirectory::Ready(Some(parse(json!("hm_01m7h4jys3gnc16h")))),
         config: Ok((Profile::Safe, 1)),
         confine: ConfineConfig::default(),
-        ledger: Ok("120 decisions, 12 receipts, chains intact".to_owned()),
+        ledger: Ok("120 decisions, 12 receipts, chains intact (csn verify also checks stored output)".to_owned()),
         signing_key: SigningKeyFile::Private,
         free_mib: Ok(20480),
         now: parse(json!(ASKED_AT)),

@@ -1,7 +1,7 @@
 //! A task: as a row of `csn ps`, and everything that `csn show` tells of it.
 
 use super::text::{brief, count, cut};
-use countersign_model::{DisplaySafe, Ruling, Status, TaskSandbox, TaskState, Timestamp, WaitsFor};
+use countersign_model::{DisplaySafe, Outcome, Ruling, Status, TaskSandbox, TaskState, Timestamp, WaitsFor};
 use std::{fmt::Write as _, time::Duration};
 
 /// The heading of the rows that [`task_row`] makes.
@@ -22,8 +22,21 @@ pub(crate) fn task_row(task: &TaskState, now: Timestamp) -> String {
     };
     let name = task.request.title.as_ref().unwrap_or(&task.request.display);
     let age = brief(now.since(task.request.asked_at));
-    let (status, outcome) = (task.status.to_string(), cut(&outcome, 22));
+    let (status, outcome) = (status_label(task), cut(&outcome, 22));
     format!("{}  {status:<9}  {age:>6}  {outcome:<22}  {}", task.task_id, cut(name.as_str(), 60))
+}
+
+/// The status as people read it. The API knows fewer: a task that waits for a person is `queued` there, and one that was
+/// denied or timed out is `failed`.
+fn status_label(task: &TaskState) -> String {
+    match task.outcome() {
+        Some(Outcome::Denied { .. }) => "denied".to_owned(),
+        Some(Outcome::TimedOut { .. }) => "timed out".to_owned(),
+        Some(Outcome::Withdrawn { .. }) => "withdrawn".to_owned(),
+        Some(Outcome::Lost { .. }) => "lost".to_owned(),
+        None if task.waits_for() == Some(WaitsFor::Approval) => "waiting".to_owned(),
+        _ => task.status.to_string(),
+    }
 }
 
 /// Tells that a task waits for a free slot, and where in the queue it stands.
@@ -46,7 +59,7 @@ pub(crate) fn task_details(state: &TaskState) -> String {
         }
     }
     let queue = state.position().map(|n| format!(", number {n} in the queue for a slot")).unwrap_or_default();
-    row("status", format!("{}{queue}", state.status));
+    row("status", format!("{}{queue}", status_label(state)));
     if let Some(outcome) = state.outcome() {
         row("outcome", DisplaySafe::new(&outcome.to_string()).to_string());
     }

@@ -26,8 +26,8 @@ use crate::{
 };
 use countersign_client::{AttachedEvent, Attachment, Client, ClientError};
 use countersign_model::{
-    Choice, Decision, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, Status, StreamName, TaskId,
-    TaskRefusal, TaskState, Text,
+    Decision, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, Status, StreamName, TaskId, TaskRefusal,
+    TaskState, Text,
     api::{AttachEvent, AttachQuery},
 };
 use countersign_store::clock;
@@ -341,7 +341,7 @@ impl AttachSession {
             (Status::Running, ..) => self.start_display(daemon)?,
             (Status::Queued, Some(position), _) => say(&queue_line(position)),
             (Status::Queued, None, Some(approval)) if self.prompt.is_none() => {
-                say(&waiting_line(approval, Choice::Once));
+                say(&waiting_line(approval));
             }
             _ => {}
         }

@@ -5,13 +5,16 @@ use crate::{
     say,
     target_home::TargetHome,
 };
-use countersign_client::{Client, ClientError};
+use countersign_client::{Client, ClientError, calls};
 use countersign_model::{
     Status, StopStep, WaitsFor,
     api::{StopTasks, TaskQuery},
 };
 use countersign_store::{Config, Home, TasksAtStop, ledger::LedgerReader};
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
+
+/// A daemon that is slow to list its tasks is stopped without their number.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCode> {
     let requested = if stop_tasks { StopTasks::Stop } else { StopTasks::Keep };
@@ -20,7 +23,7 @@ pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCod
     let stops_tasks = requested.map_or_else(configured, |requested| requested == StopTasks::Stop);
     let TargetHome { home, client, own } = TargetHome::find()?;
     let holder = if own { home.holder() } else { client.lifecycle().ok().map(|life| life.pid) };
-    let work = count_open_work(&client).ok();
+    let work = count_open_work(&client);
     match client.stop(requested) {
         Ok(()) => {}
         Err(e) if is_not_running(&e) && holder.is_none() => {
@@ -57,25 +60,23 @@ fn is_not_running(error: &ClientError) -> bool {
     error.is_daemon_gone() && !matches!(error, ClientError::Broken(_))
 }
 
-/// Counts what is open just before the daemon stops. It only informs: the daemon itself decides what it stops.
-fn count_open_work(client: &Client) -> Result<OpenWork, ClientError> {
+/// Counts what is open just before the daemon stops; none if the daemon does not answer in time, or if there is too much
+/// to list. It only informs: the daemon itself decides what it stops.
+fn count_open_work(client: &Client) -> Option<OpenWork> {
     let mut work = OpenWork { running: 0, queued: 0, approvals: 0 };
     for status in [Status::Running, Status::Queued] {
-        let mut query = TaskQuery { status: Some(status), limit: Some(500), ..TaskQuery::default() };
-        loop {
-            let page = client.tasks(&query)?;
-            for task in &page.tasks {
-                match (status, task.waits_for()) {
-                    (Status::Running, _) => work.running += 1,
-                    (_, Some(WaitsFor::Approval)) => work.approvals += 1,
-                    _ => work.queued += 1,
-                }
-            }
-            query.cursor = page.next;
-            if query.cursor.is_none() {
-                break;
+        let query = TaskQuery { status: Some(status), limit: Some(500), ..TaskQuery::default() };
+        let page = client.send(&calls::tasks::list(&query).with_timeout(COUNT_TIMEOUT)).ok()?;
+        for task in &page.tasks {
+            match (status, task.waits_for()) {
+                (Status::Running, _) => work.running += 1,
+                (_, Some(WaitsFor::Approval)) => work.approvals += 1,
+                _ => work.queued += 1,
             }
         }
+        if page.next.is_some() {
+            return None;
+        }
     }
-    Ok(work)
+    Some(work)
 }

@@ -16,7 +16,7 @@ use crate::{
 use anyhow::Context as _;
 use countersign_client::Client;
 use countersign_model::{
-    Choice, DisplaySafe, Outcome, Status, TaskId, WaitsFor,
+    DisplaySafe, Outcome, Status, TaskId, WaitsFor,
     api::{RedeemBody, RedeemResponse},
     quoted,
 };
@@ -54,7 +54,7 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     Interrupts::begin(&client, id)?;
     cancel_when_terminated(&client, id)?;
     if let (true, Some(approval)) = (queued, task.approval_id()) {
-        say(&waiting_line(approval, Choice::Once));
+        say(&waiting_line(approval));
         exit_when_still_pending(&client, id, Duration::from_millis(patience_ms));
     }
     let reach = || wait_for_daemon(&client);

@@ -53,7 +53,10 @@ fn limits_note(grant: &Grant) -> String {
         notes.push(risks.iter().map(|r| r.as_str()).collect::<Vec<_>>().join("+"));
     }
     if let Some(operands) = &grant.operands {
-        notes.push(format!("only `{}`", DisplaySafe::bounded(operands.shown.as_str(), 60)));
+        notes.push(match operands.shown.as_str() {
+            "" => "only without arguments".to_owned(),
+            shown => format!("only `{}`", DisplaySafe::bounded(shown, 60)),
+        });
     }
     if let Some(script) = grant.script {
         notes.push(format!("script {}…", &script.to_string()[..12]));
@@ -109,7 +112,7 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
             words
                 .join(" ")
                 .parse::<Label>()
-                .map_err(|e| UsageError(format!("{e}; or use --verb with --in DIR or --anywhere")))?
+                .map_err(|e| UsageError(format!("{e}, or use --verb with --in DIR or --anywhere")))?
         }
         _ => return Err(UsageError("give either a label, or --verb with --in DIR or --anywhere".to_owned()).into()),
     };

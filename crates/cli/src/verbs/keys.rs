@@ -2,7 +2,7 @@
 
 use crate::{args::KeysCommand, render::text::cut, target_home::reach};
 use anyhow::Context as _;
-use countersign_model::api::KeyView;
+use countersign_model::{Digest, api::KeyView};
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -18,9 +18,10 @@ pub(crate) fn keys(command: KeysCommand) -> anyhow::Result<ExitCode> {
                     writeln!(out, "{}", serde_json::json!(key))?;
                     continue;
                 }
-                let by = key.announced_by.map_or_else(|| "no key".to_owned(), |k| cut(&k.to_string(), 16));
+                let announced = |by: Digest| format!("announced by {}", cut(&by.to_string(), 16));
+                let origin = key.announced_by.map_or_else(|| "the first key".to_owned(), announced);
                 let state = if key.in_use { "in use" } else { "retired" };
-                writeln!(out, "{}  {state}, announced by {by}", key.key)?;
+                writeln!(out, "{}  {state}, {origin}", key.key)?;
             }
         }
         KeysCommand::Export { key } => {

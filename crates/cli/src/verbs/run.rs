@@ -27,8 +27,8 @@ use crate::{
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Choice, Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, RecordContent,
-    Request, Status, TaskId, TaskState, Tool, WaitsFor, is_base_variable,
+    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, RecordContent, Request,
+    Status, TaskId, TaskState, Tool, WaitsFor, is_base_variable,
 };
 use std::{
     collections::BTreeMap,
@@ -92,7 +92,7 @@ fn follow_task(client: &Client, args: &RunArgs, task: &TaskState) -> anyhow::Res
         (Status::Queued, Some(approval)) if task.waits_for() == Some(WaitsFor::Approval) => {
             let prompt = TerminalPrompt::begin(client, approval);
             if prompt.is_none() {
-                say(&waiting_line(approval, Choice::Once));
+                say(&waiting_line(approval));
             }
             prompt
         }
@@ -366,7 +366,7 @@ fn print_task_id(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {
     if let Some(position) = task.position() {
         say(&queue_line(position));
     } else if let (Status::Queued, Some(approval)) = (task.status, task.approval_id()) {
-        say(&waiting_line(approval, Choice::Once));
+        say(&waiting_line(approval));
     }
     Ok(())
 }

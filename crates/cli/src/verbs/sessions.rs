@@ -10,7 +10,7 @@ use crate::{
     target_home::reach,
 };
 use countersign_model::{
-    Choice, DisplaySafe, Session,
+    DisplaySafe, Session,
     api::{OpenSessionBody, SessionMove},
 };
 use countersign_store::clock;
@@ -67,7 +67,7 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
                 }
                 SessionMove::Asked(task) => {
                     if let Some(approval) = task.approval_id() {
-                        crate::say(&waiting_line(approval, Choice::Session));
+                        crate::say(&waiting_line(approval));
                     }
                     return Ok(ExitCode::from(crate::exit::PENDING));
                 }

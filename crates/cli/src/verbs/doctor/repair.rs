@@ -33,7 +33,7 @@ pub(crate) fn examine(home: &Home) -> Result<String, String> {
     }
     let counts = format!("{}, {}", count(report.decisions, "decision"), count(report.receipts, "receipt"));
     match repairs.last() {
-        None => Ok(format!("{counts}, chains intact")),
+        None => Ok(format!("{counts}, chains intact (csn verify also checks stored output)")),
         Some(last) => {
             Ok(format!("{counts}; repaired at {}, {} (csn verify names what is missing)", last.at, lost_line(last)))
         }

@@ -54,7 +54,7 @@ def read_for_a_moment(raw):
         if not piece:
             break
         pieces.append(piece)
-        read = b"".join(pieces)
+    read = b"".join(pieces)
     return read[: read.rfind(b"\n\n") + 2] if b"\n\n" in read else b""
 
 
