@@ -97,7 +97,7 @@ pub(super) fn systemd(stage: &CheckStage) -> Result<()> {
         .output()
         .map_err(|e| e.to_string())?;
     let lines = String::from_utf8_lossy(&lines.stdout).into_owned();
-    let ended = lines.contains("\"says\":\"1 stopped\"")
+    let ended = lines.contains("\"says\":\"1 task stopped\"")
         && lines.contains("\"state\":\"halted\"")
         && lines.contains("receipt.sealed");
     if !ended {
