@@ -68,7 +68,8 @@ pub(super) fn measure_confinement(bench: &mut BenchHome) {
     let daemon = bench.daemon();
     let mut conn = daemon.connect();
     for verb in ["true", "git status", "rg"] {
-        post(&mut conn, "/grants", &format!(r#"{{"verb":"{verb}","directory":null}}"#));
+        // The requests below ask for `shield`, which only such a grant covers.
+        post(&mut conn, "/grants", &format!(r#"{{"verb":"{verb}","directory":null,"confinement":"shield"}}"#));
     }
     let (plain, secrets, repository) =
         (bench.dir.join("plain"), bench.dir.join("secrets"), bench.dir.join("repository"));

@@ -349,4 +349,6 @@ fn measure_restart(bench: &mut BenchHome) {
         String::new(),
         String::new(),
     );
+    // The parts that follow need a daemon.
+    bench.start_daemon().expect("the daemon starts");
 }
