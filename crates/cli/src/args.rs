@@ -248,7 +248,7 @@ pub(crate) enum Command {
     },
     /// Remove the stored output of old tasks
     ///
-    /// Decisions, outcomes, receipts and digests stay. The daemon also does this automatically, by the [retention]
+    /// Decisions, outcomes, receipts and digests stay. The daemon also does this automatically, by the `[retention]`
     /// settings in config.toml.
     Gc {
         /// Remove output of tasks that ended more than DAYS ago

@@ -90,7 +90,7 @@ fn automatic_sandbox(context: &JudgeContext<'_>) -> Sandbox {
 }
 
 fn degraded_refusal() -> Refusal {
-    Refusal::new(RefusalCode::PolicyUnavailable, "config.toml cannot be read, so only read-only commands may run")
+    Refusal::new(RefusalCode::PolicyUnavailable, "config.toml is not valid, so only read-only commands may run")
         .hint("`csn doctor` shows what is wrong with config.toml")
 }
 

@@ -216,7 +216,7 @@ impl Default for Config {
 pub enum ConfigError {
     #[error("cannot read {path}: {error}")]
     Unreadable { path: PathBuf, error: io::Error },
-    #[error("{path} is not a valid configuration, so nothing was started:\n{error}")]
+    #[error("{path} is not a valid configuration; correct it:\n{error}")]
     Invalid { path: PathBuf, error: Box<toml::de::Error> },
     #[error("{path}:{line}: {message}; fix it and start again")]
     Rule { path: PathBuf, line: usize, message: String },

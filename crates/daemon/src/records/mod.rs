@@ -197,7 +197,7 @@ impl Records {
         }
     }
 
-    /// Like [`Self::find`], for a caller that wants to type into the task or stop it.
+    /// Like [`Self::find_task`], for a caller that wants to type into the task or stop it.
     pub(crate) fn find_controlled_task(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let task = self.find_task(caller, text)?;
         let owner = self.read_ledger(|r| r.task_owner(task))?;
