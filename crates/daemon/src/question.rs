@@ -3,8 +3,8 @@
 use crate::{case::Case, desk::ApprovalQuestion, facts::PreparedRequest, register_command};
 use countersign_model::{
     Assessment, Card, Choice, Confinement, Coverage, DecidedBy, Digest, Grant, GrantId, GrantOffer, GrantSandbox,
-    Grants, IdMint, Operands, Plan, Refusal, RefusalCode, Request, Sandbox, SandboxReason, Script,
-    THESE_ARGUMENTS_ONLY, Text, Tool, UncoveredCommand, Verdict,
+    Grants, IdMint, Operands, Plan, Refusal, RefusalCode, Request, Sandbox, SandboxReason, Script, Text, Tool,
+    UncoveredCommand, Verdict,
 };
 use countersign_policy::{GrantProposal, JudgeContext};
 use countersign_redact::{Mask, text, text_bounded, text_by_shape};
@@ -180,11 +180,12 @@ impl Case<'_> {
             all.iter().map(|proposal| build_grant(choice, proposal, context, mask)).collect::<Result<Vec<_>, _>>();
         let grants = grants.ok()?;
         offer.exact = all.iter().any(|proposal| proposal.operands.is_some());
-        let mixed = offer.exact && all.iter().any(|proposal| proposal.operands.is_none());
         let label = |(grant, proposal): (&Grant, &GrantProposal)| {
             let label = register_command::grant_label(grant);
-            let bound = mixed && proposal.operands.is_some();
-            if bound { text(mask, &format!("{label}{THESE_ARGUMENTS_ONLY}")) } else { label }
+            if proposal.operands.is_none() {
+                return label;
+            }
+            text(mask, &format!("{label} (these arguments only)"))
         };
         offer.saves = grants.iter().zip(&all).map(label).collect();
         // The examples are commands.

@@ -163,9 +163,6 @@ pub struct Card {
     pub sandbox: Option<SandboxSummary>,
 }
 
-/// Ends the label of a grant that covers only the arguments of the request, where others of the same answer cover any.
-pub const THESE_ARGUMENTS_ONLY: &str = " (these arguments only)";
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantOffer {

@@ -98,7 +98,8 @@ pub struct ChoiceView {
     pub dangerous: bool,
     /// The grants that it would save; empty if it saves none.
     pub saves: Vec<String>,
-    /// The grant covers only the same operands, unless the answer says that any arguments are fine.
+    /// At least one of the grants covers only the arguments of the request (its label says so), unless the answer allows
+    /// any arguments.
     pub these_words_only: bool,
     /// Example commands. The gate has judged every one.
     pub would_cover: Vec<String>,

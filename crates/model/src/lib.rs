@@ -43,9 +43,7 @@ mod verdict;
 mod via;
 pub mod view;
 
-pub use approval::{
-    Approval, ApprovalState, AskerPresence, Card, Choice, GrantOffer, Script, THESE_ARGUMENTS_ONLY, UncoveredCommand,
-};
+pub use approval::{Approval, ApprovalState, AskerPresence, Card, Choice, GrantOffer, Script, UncoveredCommand};
 pub use card::{CardView, ChoiceView, CommandView, ScriptView};
 pub use clean::{Clean, Text};
 pub use confinement::{

@@ -64,13 +64,13 @@ mod tests {
     #[test]
     fn a_written_label_parses_to_the_same_label() {
         for (verb, directory) in [
-            ("git push", Some("/work/in it/a")),
+            ("git push", Some("/srv/in it/a")),
             ("cargo test", None),
             ("sign in", None),
-            ("sign in", Some("/work/a")),
-            ("touch", Some("/work/foo anywhere")),
-            ("touch", Some("/work/trailing ")),
-            ("make", Some("/work/a in /b")),
+            ("sign in", Some("/srv/a")),
+            ("touch", Some("/srv/foo anywhere")),
+            ("touch", Some("/srv/trailing ")),
+            ("make", Some("/srv/a in /b")),
         ] {
             let label = Label { verb: verb.to_owned(), directory: directory.map(str::to_owned) };
             assert_eq!(label.to_string().parse(), Ok(label));

@@ -382,7 +382,7 @@ fn f019_grants_can_be_added_and_revoked_while_the_daemon_runs() {
     assert!(kept.id.is_some() && kept.created_at.is_some() && kept.created_by.is_some() && kept.surface.is_some());
     assert!(s.daemon.csn(&["grants", "revoke", &label]).status.success());
     assert!(!s.runs("touch a"));
-    for bad in [&["git push"][..], &["push in here"], &["eval in /work/x"], &["git push origin in /work/x"]] {
+    for bad in [&["git push"][..], &["push in here"], &["eval in /srv/x"], &["git push origin in /srv/x"]] {
         let out = s.daemon.csn(&[&["grants", "add"], bad].concat());
         assert_eq!(out.status.code(), Some(2), "{bad:?}: {}", String::from_utf8_lossy(&out.stderr));
     }

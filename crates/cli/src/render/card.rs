@@ -1,9 +1,7 @@
 //! The card of an approval as text: the layout of a [`CardView`] and nothing else.
 
 use super::text::count;
-use countersign_model::{
-    Approval, ApprovalId, CardView, ChoiceView, CommandView, DisplaySafe, ScriptView, THESE_ARGUMENTS_ONLY,
-};
+use countersign_model::{Approval, ApprovalId, CardView, ChoiceView, CommandView, DisplaySafe, ScriptView};
 use std::fmt::Write as _;
 
 /// How much of each part a card shows.
@@ -116,10 +114,7 @@ fn write_choice_details(out: &mut String, choice: &ChoiceView) {
     }
     out.push_str(&choice.saves.join(", "));
     if choice.these_words_only {
-        // With several commands, those that are bound to their arguments say so themselves.
-        let mixed = choice.saves.iter().any(|label| label.ends_with(THESE_ARGUMENTS_ONLY));
-        let bound = if mixed { "" } else { ", these arguments only" };
-        let _ = write!(out, "{bound} ({}* for any)", choice.key);
+        let _ = write!(out, "; {}* for any arguments", choice.key);
     }
     if !choice.would_cover.is_empty() {
         let _ = write!(out, "\n      would also cover {}", list(&choice.would_cover));
