@@ -1,6 +1,7 @@
 //! Generates tables from `rules/*.toml`: the rules, their keywords by their first three bytes, and the keywords that need a
 //! search of their own because a short secret may follow them.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use serde::Deserialize;
 use std::{collections::BTreeMap, env, error::Error, fmt::Write as _, fs, path::Path};
 
@@ -23,6 +24,12 @@ struct RuleSource {
     check: Option<String>,
     #[serde(default)]
     before: Option<String>,
+    #[serde(default)]
+    whole: bool,
+    #[serde(default)]
+    mixed: bool,
+    #[serde(default)]
+    wrapped: bool,
     #[serde(default)]
     digit: bool,
     #[serde(default = "default_true")]
@@ -58,8 +65,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut out = String::from("pub(crate) static RULES: &[BuiltInRule] = &[\n");
     for r in &rules {
-        let RuleSource { id, about, keywords, regex, entropy, check, before, digit, bounded, free: _, r#match, miss } =
-            r;
+        let RuleSource {
+            id,
+            about,
+            keywords,
+            regex,
+            entropy,
+            check,
+            before,
+            whole,
+            mixed,
+            wrapped: _,
+            digit,
+            bounded,
+            free: _,
+            r#match,
+            miss,
+        } = r;
         let checked = match check.as_deref() {
             None => false,
             Some("crc32") => true,
@@ -68,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         writeln!(
             out,
             "BuiltInRule {{ id: {id:?}, about: {about:?}, keywords: &{keywords:?}, regex: {regex:?}, entropy: {:?}, checked: {checked}, \
-             before: {before:?}, digit: {digit}, bounded: {bounded}, matches: &{:?}, misses: &{miss:?} }},",
+             before: {before:?}, whole: {whole}, mixed: {mixed}, digit: {digit}, bounded: {bounded}, matches: &{:?}, misses: &{miss:?} }},",
             entropy.unwrap_or(1.9),
             r#match
         )?;
@@ -93,16 +115,58 @@ fn main() -> Result<(), Box<dyn Error>> {
         writeln!(out, "({head:?}, &[{}]),", of_head.iter().map(|(k, n)| keyword(k, *n)).collect::<String>())?;
     }
     out += "];\n";
-    let mut bits = vec![0u64; 1 << 9];
-    for [a, b, c] in heads.keys() {
-        let hash = (usize::from(*a) ^ usize::from(*b) << 5 ^ usize::from(*c) << 10) & 0x7fff;
-        bits[hash / 64] |= 1 << (hash % 64);
+    let inside: Vec<[u8; HEAD_BYTES]> = rules
+        .iter()
+        .filter(|r| !r.bounded || r.before.is_some() || r.check.is_some())
+        .flat_map(|r| &r.keywords)
+        .map(|k| k.as_bytes()[..HEAD_BYTES].try_into())
+        .collect::<Result<_, _>>()?;
+    let wrapped = wrapped_keywords(&rules);
+    out += "pub(crate) static WRAPPED_KEYWORDS: &[WrappedKeyword] = &[\n";
+    for (text, keyword, offset, rule) in &wrapped {
+        writeln!(out, "WrappedKeyword {{ text: {text:?}, keyword: {keyword:?}, offset: {offset}, rule: {rule} }},")?;
     }
-    writeln!(
-        out,
-        "/// A bit for each possible hash of the first bytes of a keyword.\npub(crate) static HEAD_BITS: [u64; 512] = {bits:?};"
-    )?;
+    out += "];\n";
+    let wrapped: Vec<[u8; HEAD_BYTES]> =
+        wrapped.iter().map(|(text, ..)| text.as_bytes()[..HEAD_BYTES].try_into()).collect::<Result<_, _>>()?;
+    write_bits(&mut out, "WRAPPED_BITS", "the first bytes of a keyword in base64", &wrapped)?;
+    write_bits(&mut out, "HEAD_BITS", "the first bytes of a keyword", heads.keys())?;
+    write_bits(&mut out, "INSIDE_BITS", "the first bytes of a keyword that also counts inside words", &inside)?;
     let to = Path::new(&env::var("OUT_DIR")?).join("rules.rs");
     fs::write(to, out)?;
     Ok(())
+}
+
+/// The keywords of rules that also count inside base64, as they look there: the text, the keyword, how many bytes of its
+/// group precede it, and its rule. Sorted by the text.
+fn wrapped_keywords(rules: &[RuleSource]) -> Vec<(String, &str, usize, usize)> {
+    let mut wrapped = Vec::new();
+    for (n, rule) in rules.iter().enumerate().filter(|(_, r)| r.wrapped) {
+        for keyword in rule.keywords.iter().filter(|k| k.len() >= 4) {
+            for offset in 0..HEAD_BYTES {
+                let bytes = [vec![0; offset], keyword.clone().into_bytes()].concat();
+                let text = STANDARD_NO_PAD.encode(&bytes);
+                // Only letters that depend on the keyword alone.
+                let core = &text[(offset * 8).div_ceil(6)..bytes.len() * 8 / 6];
+                wrapped.push((core.to_owned(), keyword.as_str(), offset, n));
+            }
+        }
+    }
+    wrapped.sort();
+    wrapped
+}
+
+/// Writes a table with a bit for each possible hash of these heads.
+fn write_bits<'h>(
+    out: &mut String,
+    name: &str,
+    of: &str,
+    heads: impl IntoIterator<Item = &'h [u8; HEAD_BYTES]>,
+) -> std::fmt::Result {
+    let mut bits = vec![0u64; 1 << 9];
+    for [a, b, c] in heads {
+        let hash = (usize::from(*a) ^ usize::from(*b) << 5 ^ usize::from(*c) << 10) & 0x7fff;
+        bits[hash / 64] |= 1 << (hash % 64);
+    }
+    writeln!(out, "/// A bit for each possible hash of {of}.\npub(crate) static {name}: [u64; 512] = {bits:?};")
 }

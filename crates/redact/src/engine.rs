@@ -8,9 +8,10 @@
 use crate::{
     Mask, context, header,
     mask::Hit,
+    runs,
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
-    visible_text::{TextGap, VisibleText, WalkStep},
+    visible_text::{TextGap, TextView, VisibleText, WalkStep, is_break},
 };
 use std::{collections::VecDeque, ops::Range};
 
@@ -18,6 +19,10 @@ use std::{collections::VecDeque, ops::Range};
 const CONTEXT_BYTES: usize = 640;
 /// The most that one placeholder replaces.
 const MAX_GROUP_BYTES: usize = 128 * 1024;
+/// The most of an unfinished word that is held; it covers every token without a public beginning.
+const MAX_HELD_WORD_BYTES: usize = 300;
+/// A shorter unfinished word is not held after a flush.
+const MIN_HELD_WORD_BYTES: usize = 12;
 /// A shorter text inside an escape sequence contains no secret.
 const MIN_STRING_BYTES: usize = 8;
 
@@ -167,11 +172,10 @@ impl Engine {
         for (at, rule) in &self.continued {
             follow(*at, rule.clone(), &mut spans, &mut hold);
         }
-        let mut hits =
-            mask.find_hits(view.bytes, self.decided.saturating_sub(context::REINSPECT_BYTES), self.visible.returns);
+        let from = self.decided.saturating_sub(context::REINSPECT_BYTES);
         // The value of a header contains no other header.
         let mut header = 0;
-        while let Some((start, to, hit)) = hits.next() {
+        for (start, to, hit) in mask.find_hits(view.bytes, from, self.visible.returns) {
             if start < header && mask.is_header(hit) {
                 continue;
             }
@@ -194,7 +198,7 @@ impl Engine {
             }
         }
         if !end {
-            hold = hold.min(mask.undecided_from(view.bytes, flush));
+            hold = hold.min(mask.undecided_from(view.bytes, flush)).min(unfinished_word(view, flush));
         }
         (merge_spans(spans, self.decided), hold, continued)
     }
@@ -267,6 +271,32 @@ impl Engine {
         }
         raw
     }
+}
+
+/// Where the word at the end of the text begins: later bytes may make a token of it that has no public beginning. After a
+/// flush only a word is held that looks random.
+fn unfinished_word(view: TextView<'_>, flush: bool) -> usize {
+    let end = view.len();
+    if view.is_moved_at(end) {
+        return end;
+    }
+    if flush {
+        let start = runs::run_start(view.bytes, end);
+        let word = &view.bytes[start..];
+        let is_random = word.len() >= MIN_HELD_WORD_BYTES && runs::is_mixed_run(word);
+        return if is_random { start.max(end.saturating_sub(MAX_HELD_WORD_BYTES)) } else { end };
+    }
+    let mut start = end;
+    while start > 0 && end - start < MAX_HELD_WORD_BYTES && !view.is_moved_at(start) {
+        let b = view.bytes[start - 1];
+        let is_word = b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'.' | b':' | b'~' | b'=');
+        // A line break may interrupt a token where a terminal wraps.
+        if !is_word && !(is_break(b) && view.is_wide_line_end(start - 1)) {
+            break;
+        }
+        start -= 1;
+    }
+    start
 }
 
 /// Merges overlapping spans into one, with the rule of the highest rank. A span inside a token and its public prefix is

@@ -6,6 +6,7 @@
 mod context;
 mod engine;
 pub mod examples;
+mod generated;
 mod guard;
 mod header;
 mod keyword_search;
@@ -13,14 +14,17 @@ mod known_secrets;
 mod line_breaks;
 mod mask;
 mod pem;
+mod prefixed;
 mod redacted_file;
 mod rules;
+mod runs;
 mod scrubber;
 mod shape;
 mod span;
 mod tail;
 mod visible_text;
 mod words;
+mod wrapped;
 
 pub use known_secrets::{KnownSecrets, looks_secret};
 pub use mask::{Mask, RuleFault, UserRules, built_in_rules, set_user_rules, warm_up};

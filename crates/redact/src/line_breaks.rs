@@ -50,7 +50,8 @@ impl BreakPairs {
     }
 }
 
-fn pair_bit(a: u8, b: u8) -> (usize, u64) {
+/// The place of a pair in a table of bits, and its bit there.
+pub(crate) fn pair_bit(a: u8, b: u8) -> (usize, u64) {
     let bit = usize::from(a) << 8 | usize::from(b);
     (bit / 64, 1 << (bit % 64))
 }

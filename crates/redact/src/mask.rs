@@ -2,21 +2,28 @@
 
 use crate::{
     KnownSecrets, context, header, keyword_search,
-    line_breaks::BreakPairs,
-    pem,
-    rules::{self, FREE_KEYWORDS, RULES, Shape, keywords_with_head},
+    line_breaks::{self, BreakPairs},
+    pem, prefixed,
+    rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_KEYWORDS, keywords_with_head},
+    runs::{self, Run},
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
     visible_text::{TextView, is_break},
+    wrapped,
 };
 use aho_corasick::{AhoCorasick, Match, MatchKind, packed};
 use countersign_model::{Digest, RedactionRule};
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 /// The SIMD search takes at most this many patterns; more go into another searcher.
 const MAX_SEARCHER_PATTERNS: usize = 64;
 /// With few patterns a searcher has few false positives.
 const FAST_SEARCHER_PATTERNS: usize = 16;
+/// A shorter run contains no token in base64.
+const MIN_WRAPPED_BYTES: usize = 24;
 /// A prefix of a known secret of this length is held even after a flush.
 const MIN_HELD_PREFIX_BYTES: usize = 4;
 
@@ -100,6 +107,15 @@ impl Searcher {
             Searcher::Automaton(searcher) => searcher.find(text),
         }
     }
+
+    /// Adds all matches from `from` on. Matches may overlap.
+    fn find_all(&self, text: &[u8], from: usize, found: &mut Vec<(usize, usize, Hit)>, hit: impl Fn(usize) -> Hit) {
+        let mut at = from;
+        while let Some(m) = text.get(at..).and_then(|rest| self.find(rest)) {
+            found.push((at + m.start(), at + m.end(), hit(m.pattern().as_usize())));
+            at += m.start() + 1;
+        }
+    }
 }
 
 /// The search for texts that do not depend on the task: words of names, headers, first lines of keys and some keywords.
@@ -150,18 +166,79 @@ pub fn warm_up() {
 
 /// The search for the known secrets of a task.
 struct ValueSearch {
+    /// Those that are always part of a run.
+    in_runs: RunValues,
+    /// The others.
     searchers: Vec<Searcher>,
     pairs: BreakPairs,
-    /// Some of them are not always found as runs.
-    any_unsampled: bool,
+    /// All of them in the order of their bytes, and which two bytes begin one.
+    sorted: Vec<usize>,
+    beginnings: Vec<u64>,
 }
 
 impl ValueSearch {
     fn new(values: &[Vec<u8>]) -> Self {
+        let in_runs = RunValues::new(values);
+        let others: Vec<&[u8]> = values.iter().map(Vec::as_slice).filter(|v| !runs::is_always_run(v)).collect();
+        let mut sorted: Vec<usize> = (0..values.len()).collect();
+        sorted.sort_by(|a, b| values[*a].cmp(&values[*b]));
+        let mut beginnings = vec![0; if values.is_empty() { 0 } else { 1024 }];
+        for value in values {
+            let (word, bit) = line_breaks::pair_bit(value[0], value[1]);
+            beginnings[word] |= bit;
+        }
         Self {
-            searchers: values.chunks(MAX_SEARCHER_PATTERNS).map(Searcher::new).collect(),
+            in_runs,
+            searchers: others.chunks(MAX_SEARCHER_PATTERNS).map(Searcher::new).collect(),
             pairs: BreakPairs::new(values),
-            any_unsampled: values.iter().any(|v| !keyword_search::is_always_sampled(v)),
+            sorted,
+            beginnings,
+        }
+    }
+}
+
+/// Known secrets that are always part of a run, by their first bytes. However many there are, clean text costs nothing.
+struct RunValues {
+    by_head: HashMap<[u8; 4], Vec<usize>>,
+    bits: Vec<u64>,
+}
+
+impl RunValues {
+    fn new(values: &[Vec<u8>]) -> Self {
+        let mut by_head: HashMap<[u8; 4], Vec<usize>> = HashMap::new();
+        for (n, value) in values.iter().enumerate().filter(|(_, v)| runs::is_always_run(v)) {
+            if let Some(head) = value.first_chunk::<4>() {
+                by_head.entry(*head).or_default().push(n);
+            }
+        }
+        let mut bits = vec![0; if by_head.is_empty() { 0 } else { 1024 }];
+        for head in by_head.keys() {
+            let hash = Self::hash(*head);
+            bits[hash / 64] |= 1 << (hash % 64);
+        }
+        Self { by_head, bits }
+    }
+
+    fn hash(head: [u8; 4]) -> usize {
+        (u32::from_le_bytes(head).wrapping_mul(0x9e37_79b1) >> 16) as usize
+    }
+
+    /// Finds those in one run.
+    fn find_in(&self, values: &[Vec<u8>], text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
+        if self.by_head.is_empty() {
+            return;
+        }
+        for at in run.start..run.end.saturating_sub(runs::MIN_RUN_BYTES - 1) {
+            let Some(head) = text[at..].first_chunk::<4>() else { return };
+            let hash = Self::hash(*head);
+            if self.bits[hash / 64] >> (hash % 64) & 1 == 0 {
+                continue;
+            }
+            // The longest comes first.
+            let here = self.by_head.get(head).into_iter().flatten().find(|n| text[at..].starts_with(&values[**n]));
+            if let Some(n) = here {
+                found.push((at, at + values[*n].len(), Hit::Value));
+            }
         }
     }
 }
@@ -179,51 +256,10 @@ pub(crate) enum Hit {
     At,
     /// A `$`, which may begin a password hash.
     Dollar,
-}
-
-/// One searcher in the text, and its next hit.
-struct SearchLane<'a> {
-    source: HitSource<'a>,
-    next: Option<(usize, usize, Hit)>,
-}
-
-enum HitSource<'a> {
-    Search(&'a Searcher, fn(usize) -> Hit, usize),
-    /// Single bytes: `@` and `$`.
-    Marks,
-    Found(std::vec::IntoIter<(usize, usize, Hit)>),
-}
-
-/// All hits in a text, from left to right.
-pub(crate) struct Hits<'a> {
-    text: &'a [u8],
-    lanes: Vec<SearchLane<'a>>,
-}
-
-impl SearchLane<'_> {
-    fn advance(&mut self, text: &[u8], from: usize) {
-        let rest = text.get(from..).unwrap_or_default();
-        self.next = match &mut self.source {
-            HitSource::Search(searcher, kind, base) => {
-                searcher.find(rest).map(|m| (from + m.start(), from + m.end(), kind(*base + m.pattern().as_usize())))
-            }
-            HitSource::Marks => memchr::memchr2(b'@', b'$', rest).map(|i| {
-                let hit = if rest[i] == b'@' { Hit::At } else { Hit::Dollar };
-                (from + i, from + i + 1, hit)
-            }),
-            HitSource::Found(found) => found.next(),
-        };
-    }
-}
-
-impl Hits<'_> {
-    /// The next hit: its start, its end and its kind.
-    pub(crate) fn next(&mut self) -> Option<(usize, usize, Hit)> {
-        let lane = self.lanes.iter_mut().filter(|l| l.next.is_some()).min_by_key(|l| l.next.map(|n| n.0))?;
-        let hit = lane.next?;
-        lane.advance(self.text, hit.0 + 1);
-        Some(hit)
-    }
+    /// A word of a run that looks random.
+    Word,
+    /// A keyword in base64.
+    Wrapped(usize),
 }
 
 impl Mask {
@@ -267,57 +303,42 @@ impl Mask {
         Self::new(Digest::sha256(&[b"shape"]), KnownSecrets::default())
     }
 
-    pub(crate) fn find_hits<'a>(&'a self, text: &'a [u8], from: usize, returns: bool) -> Hits<'a> {
-        let values = self.built.get_or_init(|| ValueSearch::new(&self.values));
-        let built = fixed_search();
-        let (places, breaks) = keyword_search::find_keywords(text, from, returns);
-        let mut found: Vec<_> = places.iter().map(|p| (p.start, p.end, Hit::Rule(p.rule, p.wrap))).collect();
+    /// All hits in a text from `from` on, from left to right: their starts, their ends and their kinds.
+    pub(crate) fn find_hits(&self, text: &[u8], from: usize, returns: bool) -> Vec<(usize, usize, Hit)> {
+        let values = self.value_search();
+        let near = keyword_search::search_runs(text, from, returns);
+        let mut found: Vec<_> = near.keywords.iter().map(|k| (k.start, k.end, Hit::Rule(k.rule, k.wrap))).collect();
+        for run in &near.mixed {
+            values.in_runs.find_in(&self.values, text, *run, &mut found);
+            find_in_run(text, *run, &mut found);
+        }
         if self.knows_values() {
-            self.find_broken_values(values, text, from, &breaks, &mut found);
-        }
-        let mut sources = Vec::with_capacity(values.searchers.len() + 5);
-        sources.extend(values.searchers.iter().map(|s| HitSource::Search(s, |_| Hit::Value, 0)));
-        sources.extend(built.searchers.iter().map(|(s, base)| HitSource::Search(s, Hit::Text, *base)));
-        sources.push(HitSource::Marks);
-        if let Some(user) = &self.user {
-            sources.extend(
-                user.searchers
-                    .iter()
-                    .enumerate()
-                    .map(|(n, s)| HitSource::Search(s, Hit::User, n * MAX_SEARCHER_PATTERNS)),
-            );
-        }
-        if !found.is_empty() {
-            found.sort_by_key(|f| f.0);
-            sources.push(HitSource::Found(found.into_iter()));
-        }
-        let mut lanes: Vec<SearchLane<'a>> =
-            sources.into_iter().map(|source| SearchLane { source, next: None }).collect();
-        lanes.iter_mut().for_each(|l| l.advance(text, from));
-        Hits { text, lanes }
-    }
-
-    /// Finds known secrets that line breaks interrupt. Most can be interrupted inside runs alone.
-    fn find_broken_values(
-        &self,
-        values: &ValueSearch,
-        text: &[u8],
-        from: usize,
-        breaks: &[usize],
-        found: &mut Vec<(usize, usize, Hit)>,
-    ) {
-        if values.any_unsampled {
-            for at in memchr::memchr2_iter(b'\n', b'\r', &text[from..]) {
-                self.find_values_around(values, text, from + at, found);
+            // A line break may interrupt one.
+            for at in memchr::memchr2_iter(b'\n', b'\r', text.get(from..).unwrap_or_default()).map(|n| from + n) {
+                let of = |n: usize| &*self.values[n];
+                values.pairs.find_around(text, at, of, |_, start, end| found.push((start, end, Hit::Value)));
             }
-        } else {
-            breaks.iter().for_each(|at| self.find_values_around(values, text, *at, found));
         }
+        for searcher in &values.searchers {
+            searcher.find_all(text, from, &mut found, |_| Hit::Value);
+        }
+        for (searcher, base) in &fixed_search().searchers {
+            searcher.find_all(text, from, &mut found, |n| Hit::Text(base + n));
+        }
+        if let Some(user) = &self.user {
+            for (n, searcher) in user.searchers.iter().enumerate() {
+                searcher.find_all(text, from, &mut found, |m| Hit::User(n * MAX_SEARCHER_PATTERNS + m));
+            }
+        }
+        for at in memchr::memchr2_iter(b'@', b'$', text.get(from..).unwrap_or_default()).map(|n| from + n) {
+            found.push((at, at + 1, if text[at] == b'@' { Hit::At } else { Hit::Dollar }));
+        }
+        found.sort_by_key(|hit| hit.0);
+        found
     }
 
-    /// Finds those that the break at `at` interrupts.
-    fn find_values_around(&self, values: &ValueSearch, text: &[u8], at: usize, found: &mut Vec<(usize, usize, Hit)>) {
-        values.pairs.find_around(text, at, |n| &self.values[n], |_, start, end| found.push((start, end, Hit::Value)));
+    fn value_search(&self) -> &ValueSearch {
+        self.built.get_or_init(|| ValueSearch::new(&self.values))
     }
 
     /// Whether a hit begins a header.
@@ -337,10 +358,15 @@ impl Mask {
         match hit {
             Hit::Value => Inspection::Found(Span::new(start, end, "known-value", Rank::Known)),
             Hit::At => header::inspect_at_sign(view, start),
+            Hit::Word => prefixed::inspect_word(view, start, end),
+            Hit::Wrapped(n) => {
+                let rule = WRAPPED_KEYWORDS[n].rule;
+                wrapped::inspect_wrapped(view, start, n, caches.cache_for(rule, Shape::for_rule(rule)))
+            }
             Hit::Rule(n, wrap) => match shape::inspect_keyword(view, start, end, n, caches) {
                 Inspection::Found(span)
                     if wrap.is_none_or(|at| at >= span.end)
-                        && !keyword_search::always_found(view.bytes, start, span.end) =>
+                        && !keyword_search::always_found(view.bytes, span.public, start, span.end) =>
                 {
                     Inspection::Nothing
                 }
@@ -376,11 +402,29 @@ impl Mask {
     pub(crate) fn undecided_from(&self, text: &[u8], flush: bool) -> usize {
         let at_least = if flush { MIN_HELD_PREFIX_BYTES } else { 1 };
         let Some(longest) = self.values.first().map(Vec::len) else { return text.len() };
+        let search = self.value_search();
         let mut places: Vec<usize> = (0..text.len()).rev().filter(|i| !is_break(text[*i])).take(longest).collect();
         places.reverse();
-        let joined: Vec<u8> = places.iter().map(|i| text[*i]).collect();
-        let start = self.values.iter().map(|v| partial_match_start(&joined, v, at_least)).min().unwrap_or(joined.len());
-        places.get(start).copied().unwrap_or(text.len())
+        let end: Vec<u8> = places.iter().map(|i| text[*i]).collect();
+        let begins_value = |start: &usize| {
+            let rest = &end[*start..];
+            let is_likely = match rest {
+                [a, b, ..] => {
+                    let (word, bit) = line_breaks::pair_bit(*a, *b);
+                    search.beginnings[word] & bit != 0
+                }
+                _ => true,
+            };
+            let first = || search.sorted.partition_point(|n| &*self.values[*n] < rest);
+            is_likely
+                && search.sorted[first()..]
+                    .iter()
+                    .map(|n| &self.values[*n])
+                    .take_while(|value| value.starts_with(rest))
+                    .any(|value| value.len() > rest.len())
+        };
+        let last = (end.len() + 1).saturating_sub(at_least);
+        (0..last.min(end.len())).find(begins_value).map_or(text.len(), |start| places[start])
     }
 
     pub(crate) fn write_placeholder(&self, rule: &str, secret: &[u8], into: &mut Vec<u8>) {
@@ -393,16 +437,21 @@ impl Mask {
     }
 }
 
-/// The start of the longest suffix of `buf` that is a proper prefix of `pattern`.
-fn partial_match_start(buf: &[u8], pattern: &[u8], at_least: usize) -> usize {
-    let lowest = buf.len().saturating_sub(pattern.len() - 1);
-    let highest = (buf.len() + 1).saturating_sub(at_least);
-    let Some(first) = pattern.first() else { return buf.len() };
-    let Some(range) = buf.get(lowest..highest) else { return buf.len() };
-    memchr::memchr_iter(*first, range)
-        .map(|i| lowest + i)
-        .find(|&start| pattern.starts_with(&buf[start..]))
-        .unwrap_or(buf.len())
+/// Finds the words of a run that may be tokens, and the keywords of tokens in base64.
+fn find_in_run(text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
+    let mut start = run.start;
+    for word in text[run.start..run.end].split(|b| matches!(b, b'+' | b'\n' | b'\r')) {
+        let end = start + word.len();
+        if word.len() >= runs::MIN_RUN_BYTES && word.iter().any(u8::is_ascii_digit) {
+            found.push((start, end, Hit::Word));
+        }
+        start = end + 1;
+    }
+    if run.end - run.start >= MIN_WRAPPED_BYTES {
+        for at in run.start..run.end {
+            found.extend(rules::wrapped_keywords_at(&text[at..]).map(|n| (at, at + 1, Hit::Wrapped(n))));
+        }
+    }
 }
 
 /// The built-in rules.

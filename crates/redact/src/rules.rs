@@ -22,6 +22,8 @@ pub struct BuiltInRule {
     pub(crate) entropy: f64,
     pub(crate) checked: bool,
     pub(crate) before: Option<&'static str>,
+    pub(crate) whole: bool,
+    pub(crate) mixed: bool,
     pub(crate) digit: bool,
     pub(crate) bounded: bool,
     /// Templates of texts that contain a secret, and of texts that do not.
@@ -31,6 +33,15 @@ pub struct BuiltInRule {
 
 pub(crate) struct Keyword {
     pub(crate) text: &'static str,
+    pub(crate) rule: usize,
+}
+
+/// A keyword as it looks in base64.
+pub(crate) struct WrappedKeyword {
+    pub(crate) text: &'static str,
+    pub(crate) keyword: &'static str,
+    /// How many bytes of its group precede it.
+    pub(crate) offset: usize,
     pub(crate) rule: usize,
 }
 
@@ -89,9 +100,13 @@ pub(crate) struct ShapeCache {
 
 impl Shape {
     pub(crate) fn new(regex: &str) -> Result<Self, String> {
+        Self::compile(regex, false)
+    }
+
+    fn compile(regex: &str, backwards: bool) -> Result<Self, String> {
         let built = DFA::builder()
             .syntax(syntax::Config::new().unicode(false).utf8(false))
-            .thompson(thompson::Config::new().nfa_size_limit(Some(2 << 20)).utf8(false))
+            .thompson(thompson::Config::new().nfa_size_limit(Some(2 << 20)).utf8(false).reverse(backwards))
             .configure(DFA::config().match_kind(MatchKind::All).cache_capacity(8 << 20))
             .build(regex);
         built.map(|dfa| Self { dfa }).map_err(|e| {
@@ -102,6 +117,14 @@ impl Shape {
             }
             inner.to_string()
         })
+    }
+
+    /// The shape of what stands before the keyword, read backwards.
+    pub(crate) fn before_rule(rule: usize) -> Option<&'static Self> {
+        static SHAPES: OnceLock<Vec<OnceLock<Shape>>> = OnceLock::new();
+        let before = RULES[rule].before?;
+        let shapes = SHAPES.get_or_init(|| RULES.iter().map(|_| OnceLock::new()).collect());
+        Some(shapes[rule].get_or_init(|| Self::compile(before, true).expect("a test compiles every rule")))
     }
 
     pub(crate) fn for_rule(rule: usize) -> &'static Self {
@@ -170,15 +193,36 @@ impl<'a> ShapeRun<'a> {
     }
 }
 
+/// The place of a head in the tables of bits.
+#[inline]
+pub(crate) fn head_hash(head: [u8; 3]) -> usize {
+    let [a, b, c] = head.map(usize::from);
+    (a ^ b << 5 ^ c << 10) & 0x7fff
+}
+
 /// The keywords with these first three bytes.
 #[inline]
 pub(crate) fn keywords_with_head(head: [u8; 3]) -> &'static [Keyword] {
-    let [a, b, c] = head.map(usize::from);
-    let hash = (a ^ b << 5 ^ c << 10) & 0x7fff;
+    let hash = head_hash(head);
     if HEAD_BITS[hash / 64] >> (hash % 64) & 1 == 0 {
         return &[];
     }
     KEYWORD_HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| KEYWORD_HEADS[n].1)
+}
+
+/// The keywords in base64 that begin a text.
+#[inline]
+pub(crate) fn wrapped_keywords_at(text: &[u8]) -> impl Iterator<Item = usize> {
+    let hash = text.first_chunk().map(|head| head_hash(*head));
+    let is_likely = hash.is_some_and(|hash| WRAPPED_BITS[hash / 64] >> (hash % 64) & 1 != 0);
+    let first = if is_likely {
+        WRAPPED_KEYWORDS.partition_point(|k| k.text.as_bytes()[..3] < text[..3])
+    } else {
+        WRAPPED_KEYWORDS.len()
+    };
+    (first..WRAPPED_KEYWORDS.len())
+        .take_while(|n| WRAPPED_KEYWORDS[*n].text.as_bytes()[..3] == text[..3])
+        .filter(|n| text.starts_with(WRAPPED_KEYWORDS[*n].text.as_bytes()))
 }
 
 /// Shannon entropy, in bits per byte.
@@ -224,7 +268,9 @@ mod tests {
     #[test]
     fn every_rule_compiles_and_matches_no_empty_text() {
         for (n, rule) in RULES.iter().enumerate() {
-            assert!(!Shape::for_rule(n).matches_empty(), "{}", rule.id);
+            assert!(rule.whole && rule.regex.is_empty() || !Shape::for_rule(n).matches_empty(), "{}", rule.id);
+            assert!(!rule.whole || rule.before.is_some(), "{}", rule.id);
+            assert!(Shape::before_rule(n).is_none_or(|s| !s.matches_empty()), "{}", rule.id);
             assert!(!rule.matches.is_empty() && !rule.misses.is_empty(), "{}", rule.id);
             assert_eq!(RULES.iter().filter(|r| r.id == rule.id).count(), 1, "{}", rule.id);
         }

@@ -1,23 +1,24 @@
 //! Checks whether the text behind a keyword has the shape of its rule.
 
 use crate::{
+    generated,
     rules::{RULES, Shape, ShapeCache, ShapeRun, crc32_base62, entropy, keywords_with_head},
     span::{Inspection, Rank, RuleId, Span, is_token_byte},
-    visible_text::{TextGap, TextView, WalkStep},
+    visible_text::{TextGap, TextView, WalkStep, is_break},
 };
 
 /// A longer value is redacted up to here, and the rest is removed without another placeholder.
 const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-/// A shorter line was not wrapped by a terminal.
-const MIN_WRAP_COLUMNS: usize = 60;
+/// The longest text before a keyword that a rule may require.
+const MAX_BEFORE_BYTES: usize = 256;
 
 /// The caches of one stream, created when the first keyword of a rule is found.
 #[derive(Default)]
 pub(crate) struct ShapeCaches(Vec<Option<Box<ShapeCache>>>);
 
 impl ShapeCaches {
-    fn cache_for(&mut self, n: usize, shape: &Shape) -> &mut ShapeCache {
+    pub(crate) fn cache_for(&mut self, n: usize, shape: &Shape) -> &mut ShapeCache {
         if self.0.len() <= n {
             self.0.resize_with(n + 1, || None);
         }
@@ -30,11 +31,14 @@ struct MatchTerms {
     id: RuleId,
     entropy: f64,
     digit: bool,
+    mixed: bool,
     bounded: bool,
     checked: bool,
+    /// The start of a secret that begins before its keyword.
+    whole: Option<usize>,
 }
 
-/// Inspects the text behind a keyword of a built-in rule; `start` and `end` delimit the keyword.
+/// Inspects the text around a keyword of a built-in rule; `start` and `end` delimit the keyword.
 pub(crate) fn inspect_keyword(
     view: TextView<'_>,
     start: usize,
@@ -43,21 +47,29 @@ pub(crate) fn inspect_keyword(
     caches: &mut ShapeCaches,
 ) -> Inspection {
     let rule = &RULES[n];
-    if let Some(digits) = rule.before
-        && !is_preceded_by_digits(view, start, digits)
-    {
-        return Inspection::Nothing;
+    let mut public = start;
+    if let Some(shape) = Shape::before_rule(n) {
+        let Some(first) = match_before(view, start, shape, caches.cache_for(RULES.len() + n, shape)) else {
+            return Inspection::Nothing;
+        };
+        public = first;
     }
     let terms = MatchTerms {
         id: rule.id.into(),
         entropy: rule.entropy,
         digit: rule.digit,
-        bounded: rule.bounded && rule.before.is_none(),
+        mixed: rule.mixed,
+        // A sign begins a word wherever it stands.
+        bounded: rule.bounded && rule.before.is_none() && view.bytes[start].is_ascii_alphanumeric(),
         checked: rule.checked,
+        whole: rule.whole.then_some(public),
     };
+    if rule.regex.is_empty() {
+        return conclude_at_keyword(view, end, &terms);
+    }
     let shape = Shape::for_rule(n);
     let cache = caches.cache_for(n, shape);
-    match_shape(view, start, end, &terms, shape, cache)
+    match_shape(view, public, end, &terms, shape, cache)
 }
 
 /// Inspects the text behind a keyword of a user's rule.
@@ -70,21 +82,64 @@ pub(crate) fn inspect_user_keyword(
     shape: &Shape,
     caches: &mut ShapeCaches,
 ) -> Inspection {
-    let terms = MatchTerms { id: id.clone(), entropy: 0.0, digit: false, bounded: true, checked: false };
-    let cache = caches.cache_for(RULES.len() + n, shape);
+    let terms = MatchTerms {
+        id: id.clone(),
+        entropy: 0.0,
+        digit: false,
+        mixed: false,
+        bounded: true,
+        checked: false,
+        whole: None,
+    };
+    let cache = caches.cache_for(2 * RULES.len() + n, shape);
     match_shape(view, start, end, &terms, shape, cache)
 }
 
-/// Whether a number of the required length precedes the keyword: `[0-9]{LOW,HIGH}` is the only form that rules use.
-fn is_preceded_by_digits(view: TextView<'_>, start: usize, digits: &str) -> bool {
-    let (low, high) = digits
-        .strip_prefix("[0-9]{")
-        .and_then(|d| d.strip_suffix('}'))
-        .and_then(|d| d.split_once(','))
-        .and_then(|(a, b)| Some((a.parse::<usize>().ok()?, b.parse::<usize>().ok()?)))
-        .unwrap_or((1, 64));
-    let run = view.bytes[..start].iter().rev().take(high + 1).take_while(|b| b.is_ascii_digit()).count();
-    (low..=high).contains(&run)
+/// Where the text before a keyword begins that its rule requires there: the longest that no letter or digit precedes.
+fn match_before(view: TextView<'_>, keyword: usize, shape: &Shape, cache: &mut ShapeCache) -> Option<usize> {
+    let mut run = ShapeRun::new(shape, cache)?;
+    let mut longest = None;
+    let mut at = keyword;
+    while at > 0 && keyword - at < MAX_BEFORE_BYTES && !view.is_moved_at(at) {
+        at -= 1;
+        let b = view.bytes[at];
+        if is_break(b) {
+            // A line break may interrupt it where a terminal wraps.
+            if !view.is_wide_line_end(at) {
+                break;
+            }
+            continue;
+        }
+        let mut matched = false;
+        if !run.take(b, &mut matched) {
+            break;
+        }
+        let is_first = at == 0 || !view.bytes[at - 1].is_ascii_alphanumeric() || may_begin_word(view, at);
+        if is_first && run.matches_here() {
+            longest = Some(at);
+        }
+    }
+    longest
+}
+
+/// A rule without a shape behind its keyword: the keyword ends the secret.
+fn conclude_at_keyword(view: TextView<'_>, end: usize, terms: &MatchTerms) -> Inspection {
+    let Some(start) = terms.whole else { return Inspection::Nothing };
+    match view.byte(end).filter(|_| !view.is_moved_at(end)) {
+        None if !view.end && !view.is_moved_at(end) => Inspection::Open(start),
+        Some(b) if b.is_ascii_alphanumeric() => Inspection::Nothing,
+        _ => judge_value(view, start, end, terms)
+            .then(|| shape_span(start, start, end, terms))
+            .map_or(Inspection::Nothing, Inspection::Found),
+    }
+}
+
+/// Whether a value that has the shape of a rule meets its other conditions.
+fn judge_value(view: TextView<'_>, start: usize, end: usize, terms: &MatchTerms) -> bool {
+    let value = &*view.without_breaks(start..end);
+    entropy(value) >= terms.entropy
+        && (!terms.digit || value.iter().any(u8::is_ascii_digit) || looks_random(value))
+        && (!terms.mixed || generated::looks_generated(value))
 }
 
 /// Whether a word may begin here: behind a byte that is no letter or digit, or behind an escape (`\n`, `%3D`).
@@ -133,7 +188,7 @@ fn match_shape(
                             walk = view.walk(at + 2);
                             continue;
                         }
-                        None => return Inspection::Open(begin),
+                        None => return Inspection::Open(terms.whole.unwrap_or(begin)),
                         Some(false) => {}
                     }
                 }
@@ -149,7 +204,7 @@ fn match_shape(
                     return match last {
                         Some(_) => Inspection::Found(Span {
                             swallow: Some(is_token_byte),
-                            ..shape_span(public, begin, at + 1, terms)
+                            ..shape_span(public, terms.whole.unwrap_or(begin), at + 1, terms)
                         }),
                         None => Inspection::Nothing,
                     };
@@ -169,18 +224,18 @@ fn match_shape(
                 if begin.is_some() && (!wrapped || at >= view.len() && view.end) && run.matches_here() {
                     last = Some(at);
                     // Only a long line was wrapped.
-                    let wide = at - view.line_start(at, MIN_WRAP_COLUMNS + 1) >= MIN_WRAP_COLUMNS;
-                    continues = wide && at < view.len() && run.can_continue();
+                    continues = view.is_wide_line_end(at) && at < view.len() && run.can_continue();
                     break;
                 }
                 if at >= view.len() && view.end {
                     break;
                 }
             }
-            WalkStep::More => return begin.map_or(Inspection::Nothing, Inspection::Open),
+            WalkStep::More => return terms.whole.or(begin).map_or(Inspection::Nothing, Inspection::Open),
         }
     }
     let (Some(start), Some(end)) = (begin, last) else { return Inspection::Nothing };
+    let start = terms.whole.unwrap_or(start);
     let value = &*view.without_breaks(start..end);
     let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
     let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric());
@@ -188,8 +243,7 @@ fn match_shape(
     if (goes_on || !bounded) && !proven() {
         return Inspection::Nothing;
     }
-    if entropy(value) < terms.entropy || (terms.digit && !value.iter().any(u8::is_ascii_digit) && !looks_random(value))
-    {
+    if !judge_value(view, start, end, terms) {
         return Inspection::Nothing;
     }
     Inspection::Found(Span { continues, ..shape_span(public, start, end, terms) })
@@ -201,6 +255,10 @@ fn shape_span(public: usize, start: usize, end: usize, terms: &MatchTerms) -> Sp
 
 /// Inspects the beginning of a line: it may be the rest of a token that ended with the line before.
 pub(crate) fn inspect_continuation(view: TextView<'_>, at: usize, rule: &RuleId) -> Inspection {
+    // Text elsewhere on the screen continues nothing.
+    if view.is_moved_at(at) && at < view.len() {
+        return Inspection::Nothing;
+    }
     let mut walk = view.walk(at);
     let mut begin = None;
     loop {

@@ -10,6 +10,8 @@ use std::{borrow::Cow, ops::Range};
 const MAX_STRING_BYTES: usize = 4096;
 const MAX_SEQUENCE_BYTES: usize = 64;
 const ESC: u8 = 0x1b;
+/// A shorter line was not wrapped by a terminal.
+const MIN_WRAP_COLUMNS: usize = 60;
 
 /// What separates two bytes of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -300,6 +302,13 @@ impl<'a> TextView<'a> {
 
     pub(crate) fn walk(self, at: usize) -> TextWalk<'a> {
         TextWalk { view: self, at, next: self.runs.partition_point(|r| r.text <= at), move_reported: false }
+    }
+
+    /// Whether the line that ends at `at`, or in the breaks around it, is so long that a terminal may have wrapped it.
+    pub(crate) fn is_wide_line_end(&self, at: usize) -> bool {
+        let breaks = self.bytes[..at].iter().rev().take_while(|b| is_break(**b)).count();
+        let end = at - breaks;
+        end - self.line_start(end, MIN_WRAP_COLUMNS + 1) >= MIN_WRAP_COLUMNS
     }
 
     /// The start of the line around `at`, at most `reach` bytes back.

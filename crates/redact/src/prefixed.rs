@@ -1,0 +1,135 @@
+//! Finds tokens of providers that no rule lists: a prefix, a separator, and a long body that was generated at random.
+//!
+//! Ids look the same, so most of this file recognises what is *no* secret: words, hashes, ids of APIs.
+
+use crate::{
+    generated::Composition,
+    rules::entropy,
+    span::{Inspection, Rank, Span},
+    visible_text::TextView,
+};
+
+/// The name of the rule.
+pub(crate) const RULE: &str = "prefixed-token";
+
+const BODY_BYTES: std::ops::RangeInclusive<usize> = 20..=200;
+/// The longest part of a prefix: `acme`, `live`.
+const MAX_PART_BYTES: usize = 12;
+const MAX_PREFIX_PARTS: usize = 3;
+/// A longer word is no token.
+const MAX_WORD_BYTES: usize = *BODY_BYTES.end() + MAX_PREFIX_PARTS * (MAX_PART_BYTES + 1);
+/// A body consists of at most so many parts.
+const MAX_BODY_PARTS: usize = 5;
+
+/// The first or last part of a prefix that makes an id of what follows.
+const ID_WORDS: &str = "\
+    msg chatcmpl call toolu tool user req resp run thread asst file evt cus ch pi in sub price prod acct org proj \
+    session ses conv batch step vs cmpl item fc rs ws job task node pod deploy build commit rev sha sha1 sha256 sha384 \
+    sha512 md5 blake3 digest etag chunk bundle main index app lib hash obj tree blob ref tag uuid guid id trace span rule \
+    test part publickey pk pub cache layer image snapshot release dpl prj team integrity version ver nonce csp \
+    si seti pm card ba txn re po tr in_ ii qt cn dp du fee link mandate src tok_visa whsec_test grp group channel \
+    srvtoolu container response message completion embedding model ft ftjob vsfs srv server host ip vm vol \
+    inst instance eni subnet vpc sg ami snap rtb igw nat acl arn stack cluster ns zone region bucket key_id keyid \
+    page block list row col table db coll collection event issue pr comment review check suite workflow action \
+    artifact attempt env vendor assets asset static css js font img svg png style script module component";
+
+/// A prefix with one of these may precede hexadecimal text and UUIDs.
+const SECRET_WORDS: &str = "sk rk pat tok token key secret api apikey live auth bot pw pass password";
+
+/// Inspects a word: letters, digits, `_` and `-`.
+pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let end = end.min(view.until_moved(start));
+    let word = &view.bytes[start..end];
+    if word.len() > MAX_WORD_BYTES {
+        return Inspection::Nothing;
+    }
+    let before = start.checked_sub(1).and_then(|i| view.byte(i)).filter(|_| !view.is_moved_at(start));
+    // A part of a path, a host or a longer expression.
+    if before.is_some_and(|b| matches!(b, b'.' | b'/' | b'+' | b'%' | b'\\' | b'#' | b'@' | b'$' | b'~')) {
+        return Inspection::Nothing;
+    }
+    if end == view.len() && !view.end && !view.is_moved_at(end) {
+        return Inspection::Open(start);
+    }
+    let follows = |n: usize| view.byte(end + n).filter(|_| !view.is_moved_at(end + n));
+    match follows(0) {
+        Some(b'/' | b'=' | b'+' | b'@' | b'(' | b'[') => return Inspection::Nothing,
+        // A file's name, a host, a member.
+        Some(b'.') => match follows(1) {
+            None if !view.end && !view.is_moved_at(end + 1) => return Inspection::Open(start),
+            Some(b) if b.is_ascii_alphanumeric() => return Inspection::Nothing,
+            _ => {}
+        },
+        _ => {}
+    }
+    let Some(prefix) = prefix_bytes(word) else { return Inspection::Nothing };
+    let (prefix, body) = word.split_at(prefix);
+    if BODY_BYTES.contains(&body.len()) && is_secret_body(prefix, body) {
+        let at = start + prefix.len();
+        return Inspection::Found(Span { public: start, ..Span::new(at, end, RULE, Rank::Context) });
+    }
+    Inspection::Nothing
+}
+
+/// The length of the prefix with its separator: up to three short parts that begin with a letter and read like names.
+fn prefix_bytes(word: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for n in 0..MAX_PREFIX_PARTS {
+        let part = word[at..].iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+        let separated = matches!(word.get(at + part), Some(b'_' | b'-'));
+        let part = &word[at..at + part];
+        let is_name = match n {
+            0 => part.len() >= 2 && part[0].is_ascii_alphabetic(),
+            _ => part.len() >= 2,
+        };
+        if !separated || part.len() > MAX_PART_BYTES || !is_name || reads_random(part) {
+            break;
+        }
+        at += part.len() + 1;
+    }
+    (at > 0).then_some(at)
+}
+
+/// Whether a short part belongs to the body rather than to the prefix.
+fn reads_random(part: &[u8]) -> bool {
+    let counted = Composition::of(part);
+    counted.changes >= 2 || counted.digits > 2
+}
+
+fn is_listed(words: &str, part: &[u8]) -> bool {
+    words.split_ascii_whitespace().any(|w| w.as_bytes().eq_ignore_ascii_case(part))
+}
+
+fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
+    let parts: Vec<&[u8]> = prefix.split(|b| matches!(b, b'_' | b'-')).filter(|p| !p.is_empty()).collect();
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return false };
+    let telling = parts.iter().any(|p| is_listed(SECRET_WORDS, p));
+    let counted = Composition::of(body);
+    let is_uuid = body.len() == 36 && body.split(|b| *b == b'-').map(<[u8]>::len).eq([8, 4, 4, 4, 12]);
+    if counted.is_hex || is_uuid {
+        let is_key = is_listed(SECRET_WORDS, last);
+        return is_key && !is_listed(ID_WORDS, first) && (is_uuid || body.len() >= 32) && counted.digits >= 4;
+    }
+    if !telling && (is_listed(ID_WORDS, first) || is_listed(ID_WORDS, last))
+        || telling && is_listed(ID_WORDS, first) && parts.len() == 1
+    {
+        return false;
+    }
+    // Ids of nodes: a few capitals before packed numbers.
+    if !telling && parts.iter().all(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_uppercase)) {
+        return false;
+    }
+    let length = body.len();
+    let longest = body.split(|b| matches!(b, b'_' | b'-')).map(<[u8]>::len).max().unwrap_or(0);
+    let count = body.split(|b| matches!(b, b'_' | b'-')).count();
+    let in_one_piece =
+        longest >= 16 && count <= MAX_BODY_PARTS || longest >= 10 && length >= 36 && counted.changes * 3 >= length;
+    let both_cases = counted.lower > 0 && counted.upper > 0;
+    in_one_piece
+        && counted.digits >= if length >= 32 { 1 } else { 2 }
+        && counted.digits * 5 < length * 3
+        && entropy(body) >= if length >= 24 { 3.9 } else { 3.7 }
+        && counted.changes >= (length / 5).max(4)
+        && counted.spoken <= (length / 5).max(6)
+        && (both_cases || counted.changes * 4 >= length)
+}
