@@ -163,10 +163,11 @@ fn write_bits<'h>(
     of: &str,
     heads: impl IntoIterator<Item = &'h [u8; HEAD_BYTES]>,
 ) -> std::fmt::Result {
-    let mut bits = vec![0u64; 1 << 9];
+    let mut bits = vec![0u64; 1 << 10];
     for [a, b, c] in heads {
-        let hash = (usize::from(*a) ^ usize::from(*b) << 5 ^ usize::from(*c) << 10) & 0x7fff;
+        // The same as `head_hash` in src/rules.rs.
+        let hash = (u32::from_le_bytes([*a, *b, *c, 0]).wrapping_mul(0x9e37_79b1) >> 16) as usize;
         bits[hash / 64] |= 1 << (hash % 64);
     }
-    writeln!(out, "/// A bit for each possible hash of {of}.\npub(crate) static {name}: [u64; 512] = {bits:?};")
+    writeln!(out, "/// A bit for each possible hash of {of}.\npub(crate) static {name}: [u64; 1024] = {bits:?};")
 }

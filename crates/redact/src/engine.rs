@@ -183,6 +183,10 @@ impl Engine {
             if start >= hold && !matches!(hit, Hit::At) {
                 continue;
             }
+            // A rule has found this word.
+            if matches!(hit, Hit::Word) && spans.last().is_some_and(|s| s.public <= start && to <= s.end) {
+                continue;
+            }
             match mask.inspect_hit(view, start, to, hit, caches) {
                 Inspection::Nothing => {}
                 Inspection::Open(from) => hold = hold.min(from),

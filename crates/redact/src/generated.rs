@@ -7,21 +7,17 @@ const MIN_WORD_BYTES: usize = 5;
 
 /// What can be counted of a value.
 pub(crate) struct Composition {
-    pub(crate) length: usize,
     pub(crate) digits: usize,
     pub(crate) lower: usize,
     pub(crate) upper: usize,
     /// How often it changes between lower case, upper case and digits.
     pub(crate) changes: usize,
-    /// How many letters belong to stretches that can be spoken.
-    pub(crate) spoken: usize,
     pub(crate) is_hex: bool,
 }
 
 impl Composition {
     pub(crate) fn of(value: &[u8]) -> Self {
-        let mut counted =
-            Self { length: value.len(), digits: 0, lower: 0, upper: 0, changes: 0, spoken: 0, is_hex: true };
+        let mut counted = Self { digits: 0, lower: 0, upper: 0, changes: 0, is_hex: true };
         let mut last = 0;
         for b in value {
             let class = byte_class(*b);
@@ -35,29 +31,23 @@ impl Composition {
             }
             counted.is_hex &= b.is_ascii_hexdigit();
         }
-        counted.spoken = spoken_letters(value);
         counted
-    }
-
-    /// Whether it mixes letters and digits often, and few of its letters can be spoken.
-    pub(crate) fn is_random(&self) -> bool {
-        let letters = self.lower + self.upper;
-        self.digits >= 1
-            && letters >= 1
-            && self.changes >= (self.length / 6).max(2)
-            && self.spoken <= (self.length / 5).max(6)
     }
 }
 
 /// Whether a value looks generated: letters and digits mixed, no words.
 pub(crate) fn looks_generated(value: &[u8]) -> bool {
     let counted = Composition::of(value);
-    counted.is_random() && entropy(value) >= if value.len() < 20 { 2.5 } else { 2.9 }
+    counted.digits >= 1
+        && counted.lower + counted.upper >= 1
+        && counted.changes >= (value.len() / 6).max(2)
+        && spoken_letters(value) <= (value.len() / 5).max(6)
+        && entropy(value) >= if value.len() < 20 { 2.5 } else { 2.9 }
 }
 
 /// How many letters are in stretches of five and more that can be spoken: a fifth to two thirds of them are vowels, and no
 /// four consonants are in a row.
-fn spoken_letters(value: &[u8]) -> usize {
+pub(crate) fn spoken_letters(value: &[u8]) -> usize {
     value
         .split(|b| !b.is_ascii_alphabetic())
         .filter(|word| word.len() >= MIN_WORD_BYTES)

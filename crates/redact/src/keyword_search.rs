@@ -5,7 +5,7 @@
 
 use crate::{
     line_breaks::BreakPairs,
-    rules::{INSIDE_BITS, KEYWORD_HEADS, Keyword, head_hash, keywords_with_head},
+    rules::{HEAD_BITS, INSIDE_BITS, KEYWORD_HEADS, Keyword, has_head, keywords_with_head},
     runs::{self, MIN_RUN_BYTES, Run, byte_class, is_run_byte, run_start},
     visible_text::is_break,
 };
@@ -39,10 +39,16 @@ pub(crate) struct KeywordMatch {
     pub(crate) wrap: Option<usize>,
 }
 
-/// How far before the run at `start` its keyword may begin.
-fn keyword_reach(text: &[u8], start: usize) -> usize {
-    let linked = start > 0 && matches!(text[start - 1], b'/' | b'=' | b'@');
-    if linked { LINK_REACH_BYTES } else { KEYWORD_REACH_BYTES }
+/// Where a keyword of the run at `start` may begin.
+fn reach_start(text: &[u8], start: usize) -> usize {
+    let near = start.saturating_sub(KEYWORD_REACH_BYTES);
+    if start == 0 || !matches!(text[start - 1], b'/' | b'=' | b'@') {
+        return near;
+    }
+    // A link has no blanks and no quotes.
+    let far = start.saturating_sub(LINK_REACH_BYTES);
+    let ends_link = |b: &u8| matches!(b, b' ' | b'"' | b'\'' | b'<' | b'>') || b.is_ascii_control();
+    near.min(text[far..start].iter().rposition(ends_link).map_or(far, |n| far + n + 1))
 }
 
 /// Whether a token from `public` to `end`, with its keyword at `keyword`, is found whatever follows it. A token that is found
@@ -59,7 +65,7 @@ pub(crate) fn always_found(text: &[u8], public: usize, keyword: usize, end: usiz
         // A keyword at the start of a run is always found.
         let near = || {
             runs::is_mixed_run(&text[start..stop])
-                && keyword + keyword_reach(text, start) >= start
+                && keyword >= reach_start(text, start)
                 && keyword < stop + KEYWORD_OVERHANG_BYTES
         };
         if stop - start >= MIN_RUN_BYTES && (start == keyword || near()) {
@@ -106,7 +112,7 @@ impl KeywordFinder<'_> {
         if run.mixed {
             self.found.mixed.push(run);
             let to = (run.end + KEYWORD_OVERHANG_BYTES).min(self.text.len());
-            self.inspect_range(run.start.saturating_sub(keyword_reach(self.text, run.start))..to);
+            self.inspect_range(reach_start(self.text, run.start)..to);
         } else {
             // It may still be a token if it begins with a keyword.
             self.find_keywords(run.start..run.start + 1);
@@ -197,21 +203,18 @@ fn for_each_keyword(text: &[u8], part: Range<usize>, mut found: impl FnMut(usize
     let near = from.saturating_sub(6);
     let before = text[near..from].iter().rposition(|b| matches!(b, b'\\' | b'%'));
     let mut mark = before.map_or(usize::MAX, |n| near + n);
-    for (at, three) in (from..last).zip(text[from..].windows(3)) {
-        let byte = three[0];
-        let word = byte_class(byte) != 0;
-        let within = inside && word;
+    for (at, head) in (from..last).zip(text[from..].windows(3)) {
+        let head = [head[0], head[1], head[2]];
+        let word = byte_class(head[0]) != 0;
+        let within = inside & word;
         inside = word;
-        if !word && matches!(byte, b'\\' | b'%') {
+        if matches!(head[0], b'\\' | b'%') {
             mark = at;
         }
-        if within && at.wrapping_sub(mark) > 6 {
-            let hash = head_hash([byte, three[1], three[2]]);
-            if INSIDE_BITS[hash / 64] >> (hash % 64) & 1 == 0 {
-                continue;
-            }
+        if !has_head(&HEAD_BITS, head) || within && at.wrapping_sub(mark) > 6 && !has_head(&INSIDE_BITS, head) {
+            continue;
         }
-        for keyword in keywords_with_head([byte, three[1], three[2]]) {
+        for keyword in keywords_with_head(head) {
             if text[at..].starts_with(keyword.text.as_bytes()) {
                 found(at, at + keyword.text.len(), keyword.rule);
             }

@@ -4,7 +4,7 @@ use crate::{
     KnownSecrets, context, header, keyword_search,
     line_breaks::{self, BreakPairs},
     pem, prefixed,
-    rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_KEYWORDS, keywords_with_head},
+    rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_BITS, WRAPPED_KEYWORDS, keywords_with_head},
     runs::{self, Run},
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
@@ -442,14 +442,16 @@ fn find_in_run(text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
     let mut start = run.start;
     for word in text[run.start..run.end].split(|b| matches!(b, b'+' | b'\n' | b'\r')) {
         let end = start + word.len();
-        if word.len() >= runs::MIN_RUN_BYTES && word.iter().any(u8::is_ascii_digit) {
+        if word.len() >= prefixed::MIN_WORD_BYTES && word.iter().any(u8::is_ascii_digit) {
             found.push((start, end, Hit::Word));
         }
         start = end + 1;
     }
     if run.end - run.start >= MIN_WRAPPED_BYTES {
-        for at in run.start..run.end {
-            found.extend(rules::wrapped_keywords_at(&text[at..]).map(|n| (at, at + 1, Hit::Wrapped(n))));
+        for (at, head) in (run.start..).zip(text[run.start..run.end].array_windows()) {
+            if rules::has_head(&WRAPPED_BITS, *head) {
+                found.extend(rules::wrapped_keywords_at(&text[at..]).map(|n| (at, at + 1, Hit::Wrapped(n))));
+            }
         }
     }
 }

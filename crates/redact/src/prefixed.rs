@@ -3,11 +3,12 @@
 //! Ids look the same, so most of this file recognises what is *no* secret: words, hashes, ids of APIs.
 
 use crate::{
-    generated::Composition,
+    generated::{Composition, spoken_letters},
     rules::entropy,
     span::{Inspection, Rank, Span},
     visible_text::TextView,
 };
+use std::{collections::HashSet, sync::OnceLock};
 
 /// The name of the rule.
 pub(crate) const RULE: &str = "prefixed-token";
@@ -16,10 +17,11 @@ const BODY_BYTES: std::ops::RangeInclusive<usize> = 20..=200;
 /// The longest part of a prefix: `acme`, `live`.
 const MAX_PART_BYTES: usize = 12;
 const MAX_PREFIX_PARTS: usize = 3;
-/// A longer word is no token.
+/// A shorter or longer word is no token.
+pub(crate) const MIN_WORD_BYTES: usize = *BODY_BYTES.start() + 3;
 const MAX_WORD_BYTES: usize = *BODY_BYTES.end() + MAX_PREFIX_PARTS * (MAX_PART_BYTES + 1);
-/// A body consists of at most so many parts.
-const MAX_BODY_PARTS: usize = 5;
+/// Dashes and underscores divide a body into at most so many pieces.
+const MAX_BODY_PIECES: usize = 5;
 
 /// The first or last part of a prefix that makes an id of what follows.
 const ID_WORDS: &str = "\
@@ -40,7 +42,7 @@ const SECRET_WORDS: &str = "sk rk pat tok token key secret api apikey live auth 
 pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Inspection {
     let end = end.min(view.until_moved(start));
     let word = &view.bytes[start..end];
-    if word.len() > MAX_WORD_BYTES {
+    if !(MIN_WORD_BYTES..=MAX_WORD_BYTES).contains(&word.len()) {
         return Inspection::Nothing;
     }
     let before = start.checked_sub(1).and_then(|i| view.byte(i)).filter(|_| !view.is_moved_at(start));
@@ -96,40 +98,56 @@ fn reads_random(part: &[u8]) -> bool {
     counted.changes >= 2 || counted.digits > 2
 }
 
-fn is_listed(words: &str, part: &[u8]) -> bool {
-    words.split_ascii_whitespace().any(|w| w.as_bytes().eq_ignore_ascii_case(part))
+/// Whether a part of a prefix is one of these words.
+fn is_listed(words: &'static str, built: &'static OnceLock<HashSet<&'static str>>, part: &[u8]) -> bool {
+    let words = built.get_or_init(|| words.split_ascii_whitespace().collect());
+    std::str::from_utf8(part).is_ok_and(|part| words.contains(&*part.to_ascii_lowercase()))
+}
+
+fn names_id(part: &[u8]) -> bool {
+    static BUILT: OnceLock<HashSet<&str>> = OnceLock::new();
+    is_listed(ID_WORDS, &BUILT, part)
+}
+
+fn names_secret(part: &[u8]) -> bool {
+    static BUILT: OnceLock<HashSet<&str>> = OnceLock::new();
+    is_listed(SECRET_WORDS, &BUILT, part)
+}
+
+fn is_uuid(body: &[u8]) -> bool {
+    body.len() == 36 && body.split(|b| *b == b'-').map(<[u8]>::len).eq([8, 4, 4, 4, 12])
 }
 
 fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
+    let counted = Composition::of(body);
     let parts: Vec<&[u8]> = prefix.split(|b| matches!(b, b'_' | b'-')).filter(|p| !p.is_empty()).collect();
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return false };
-    let telling = parts.iter().any(|p| is_listed(SECRET_WORDS, p));
-    let counted = Composition::of(body);
-    let is_uuid = body.len() == 36 && body.split(|b| *b == b'-').map(<[u8]>::len).eq([8, 4, 4, 4, 12]);
-    if counted.is_hex || is_uuid {
-        let is_key = is_listed(SECRET_WORDS, last);
-        return is_key && !is_listed(ID_WORDS, first) && (is_uuid || body.len() >= 32) && counted.digits >= 4;
+    if counted.is_hex || is_uuid(body) {
+        let is_key = names_secret(last) && !names_id(first);
+        return is_key && (is_uuid(body) || body.len() >= 32) && counted.digits >= 4;
     }
-    if !telling && (is_listed(ID_WORDS, first) || is_listed(ID_WORDS, last))
-        || telling && is_listed(ID_WORDS, first) && parts.len() == 1
-    {
+    if !is_random_body(body, &counted) {
         return false;
+    }
+    if parts.iter().any(|p| names_secret(p)) {
+        return true;
     }
     // Ids of nodes: a few capitals before packed numbers.
-    if !telling && parts.iter().all(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_uppercase)) {
-        return false;
-    }
+    let is_node = parts.iter().all(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_uppercase));
+    !is_node && !names_id(first) && !names_id(last)
+}
+
+fn is_random_body(body: &[u8], counted: &Composition) -> bool {
     let length = body.len();
-    let longest = body.split(|b| matches!(b, b'_' | b'-')).map(<[u8]>::len).max().unwrap_or(0);
-    let count = body.split(|b| matches!(b, b'_' | b'-')).count();
-    let in_one_piece =
-        longest >= 16 && count <= MAX_BODY_PARTS || longest >= 10 && length >= 36 && counted.changes * 3 >= length;
+    let pieces = || body.split(|b| matches!(b, b'_' | b'-'));
+    let longest = pieces().map(<[u8]>::len).max().unwrap_or(0);
     let both_cases = counted.lower > 0 && counted.upper > 0;
-    in_one_piece
-        && counted.digits >= if length >= 32 { 1 } else { 2 }
+    counted.digits >= if length >= 32 { 1 } else { 2 }
         && counted.digits * 5 < length * 3
-        && entropy(body) >= if length >= 24 { 3.9 } else { 3.7 }
         && counted.changes >= (length / 5).max(4)
-        && counted.spoken <= (length / 5).max(6)
         && (both_cases || counted.changes * 4 >= length)
+        && (longest >= 16 && pieces().count() <= MAX_BODY_PIECES
+            || longest >= 10 && length >= 36 && counted.changes * 3 >= length)
+        && entropy(body) >= if length >= 24 { 3.9 } else { 3.7 }
+        && spoken_letters(body) <= (length / 5).max(6)
 }

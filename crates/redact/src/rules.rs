@@ -195,33 +195,31 @@ impl<'a> ShapeRun<'a> {
 
 /// The place of a head in the tables of bits.
 #[inline]
-pub(crate) fn head_hash(head: [u8; 3]) -> usize {
-    let [a, b, c] = head.map(usize::from);
-    (a ^ b << 5 ^ c << 10) & 0x7fff
+fn head_hash(head: [u8; 3]) -> usize {
+    (u32::from_le_bytes([head[0], head[1], head[2], 0]).wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
+/// Whether a table of bits has a head, or another one with its hash.
+#[inline]
+pub(crate) fn has_head(bits: &[u64; 1024], head: [u8; 3]) -> bool {
+    let hash = head_hash(head);
+    bits[hash / 64] >> (hash % 64) & 1 != 0
 }
 
 /// The keywords with these first three bytes.
-#[inline]
 pub(crate) fn keywords_with_head(head: [u8; 3]) -> &'static [Keyword] {
-    let hash = head_hash(head);
-    if HEAD_BITS[hash / 64] >> (hash % 64) & 1 == 0 {
+    if !has_head(&HEAD_BITS, head) {
         return &[];
     }
     KEYWORD_HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| KEYWORD_HEADS[n].1)
 }
 
-/// The keywords in base64 that begin a text.
-#[inline]
+/// The keywords in base64 that begin a text of three bytes and more.
 pub(crate) fn wrapped_keywords_at(text: &[u8]) -> impl Iterator<Item = usize> {
-    let hash = text.first_chunk().map(|head| head_hash(*head));
-    let is_likely = hash.is_some_and(|hash| WRAPPED_BITS[hash / 64] >> (hash % 64) & 1 != 0);
-    let first = if is_likely {
-        WRAPPED_KEYWORDS.partition_point(|k| k.text.as_bytes()[..3] < text[..3])
-    } else {
-        WRAPPED_KEYWORDS.len()
-    };
+    let head = &text[..3];
+    let first = WRAPPED_KEYWORDS.partition_point(|k| &k.text.as_bytes()[..3] < head);
     (first..WRAPPED_KEYWORDS.len())
-        .take_while(|n| WRAPPED_KEYWORDS[*n].text.as_bytes()[..3] == text[..3])
+        .take_while(move |n| &WRAPPED_KEYWORDS[*n].text.as_bytes()[..3] == head)
         .filter(|n| text.starts_with(WRAPPED_KEYWORDS[*n].text.as_bytes()))
 }
 

@@ -1,4 +1,4 @@
-//! Finds the runs of a text: stretches of at least 16 bytes that tokens consist of.
+//! Finds the runs of a text: stretches of at least 20 bytes that tokens consist of.
 //!
 //! Nearly every secret contains a run that looks random, and ordinary text has few of those. So the text is read once,
 //! 64 bytes at a time, by code that the compiler turns into vector instructions, and rules look only in and near runs.
@@ -6,7 +6,7 @@
 use crate::visible_text::is_break;
 
 /// Shorter stretches are no runs.
-pub(crate) const MIN_RUN_BYTES: usize = 16;
+pub(crate) const MIN_RUN_BYTES: usize = 20;
 /// How far back the beginning of a run is searched.
 const MAX_LOOKBACK_BYTES: usize = 512;
 /// A random run changes at least this many times between lower case, upper case and digits.
@@ -127,11 +127,12 @@ pub(crate) fn for_each_run(text: &[u8], from: usize, mut report: impl FnMut(Run)
         }
         let into_next = runs.leading_ones() as usize;
         open = (into_next > 0).then_some(at + BLOCK_BYTES - into_next);
-        // The starts of sixteen ones.
+        // The starts of 2, 4, 8, 16 and 20 ones.
         let mut long = runs & runs >> 1;
         long &= long >> 2;
         long &= long >> 4;
         long &= long >> 8;
+        long &= long >> 4;
         if long != 0 {
             report_inner_runs(block, at, runs, long, &mut report);
         }
