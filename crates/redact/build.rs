@@ -3,7 +3,14 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use serde::Deserialize;
-use std::{collections::BTreeMap, env, error::Error, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    env,
+    error::Error,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +51,51 @@ fn default_true() -> bool {
     true
 }
 
+/// The file of words of providers.
+const PROVIDERS: &str = "providers.toml";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderFile {
+    provider: Vec<ProviderGroup>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderGroup {
+    value: String,
+    #[serde(default)]
+    lengths: Vec<usize>,
+    words: Vec<String>,
+}
+
+/// Writes the words of providers in their order, each with the values that are its secrets.
+fn write_providers(out: &mut String) -> Result<(), Box<dyn Error>> {
+    let file: ProviderFile = toml::from_str(&fs::read_to_string(Path::new("rules").join(PROVIDERS))?)?;
+    let mut words: BTreeMap<String, (bool, bool, bool, Vec<usize>)> = BTreeMap::new();
+    for group in file.provider {
+        for word in group.words {
+            let (random, strict, uuid, hex) = words.entry(word).or_default();
+            match &*group.value {
+                "random" => *random = true,
+                "strict" => *strict = true,
+                "uuid" => *uuid = true,
+                "hex" => hex.extend(&group.lengths),
+                other => return Err(format!("{PROVIDERS}: unknown value {other:?}").into()),
+            }
+        }
+    }
+    out.push_str("pub(crate) static PROVIDERS: &[Provider] = &[\n");
+    for (word, (random, strict, uuid, hex)) in words {
+        writeln!(
+            out,
+            "Provider {{ word: {word:?}, random: {random}, strict: {strict}, uuid: {uuid}, hex: &{hex:?} }},"
+        )?;
+    }
+    out.push_str("];\n");
+    Ok(())
+}
+
 /// Keywords are found by this many first bytes.
 const HEAD_BYTES: usize = 3;
 
@@ -52,7 +104,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut files: Vec<_> = fs::read_dir("rules")?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     files.sort();
     let mut rules: Vec<RuleSource> = Vec::new();
-    for path in files.iter().filter(|p| p.extension().is_some_and(|e| e == "toml")) {
+    let is_rules = |p: &&PathBuf| p.extension().is_some_and(|e| e == "toml") && !p.ends_with(PROVIDERS);
+    for path in files.iter().filter(is_rules) {
         let file: RuleFile =
             toml::from_str(&fs::read_to_string(path)?).map_err(|e| format!("{}: {e}", path.display()))?;
         rules.extend(file.rule);
@@ -121,6 +174,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .flat_map(|r| &r.keywords)
         .map(|k| k.as_bytes()[..HEAD_BYTES].try_into())
         .collect::<Result<_, _>>()?;
+    write_providers(&mut out)?;
     let wrapped = wrapped_keywords(&rules);
     out += "pub(crate) static WRAPPED_KEYWORDS: &[WrappedKeyword] = &[\n";
     for (text, keyword, offset, rule) in &wrapped {

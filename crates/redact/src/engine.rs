@@ -6,7 +6,10 @@
 //! (no input has come for a while) prefixes of known secrets under four bytes are not held.
 
 use crate::{
-    Mask, context, header,
+    Mask, context,
+    generated::Composition,
+    header,
+    learned::Learned,
     mask::Hit,
     runs,
     shape::{self, ShapeCaches},
@@ -19,10 +22,12 @@ use std::{collections::VecDeque, ops::Range};
 const CONTEXT_BYTES: usize = 640;
 /// The most that one placeholder replaces.
 const MAX_GROUP_BYTES: usize = 128 * 1024;
+/// A prefix of a known secret of this length is held even after a flush.
+const MIN_HELD_PREFIX_BYTES: usize = 4;
 /// The most of an unfinished word that is held; it covers every token without a public beginning.
 const MAX_HELD_WORD_BYTES: usize = 300;
 /// A shorter unfinished word is not held after a flush.
-const MIN_HELD_WORD_BYTES: usize = 12;
+const MIN_HELD_WORD_BYTES: usize = 6;
 /// A shorter text inside an escape sequence contains no secret.
 const MIN_STRING_BYTES: usize = 8;
 
@@ -50,6 +55,7 @@ pub(crate) struct Engine {
     pub(crate) replacements: VecDeque<Replacement>,
     /// Replacements of texts inside escape sequences.
     string_replacements: Vec<Replacement>,
+    learned: Learned,
 }
 
 impl Engine {
@@ -121,18 +127,38 @@ impl Engine {
         }
         groups.retain(|g| g.end <= hold && g.end > self.decided);
         // The undecided part is inspected again from its beginning.
-        self.continued = continued.into_iter().filter(|(at, _)| *at >= hold).collect();
+        self.continued = continued.iter().filter(|(at, _)| *at >= hold).cloned().collect();
         for group in groups {
             let swallow = group.swallow;
+            let is_new = self.learn(mask, raw, &group);
             self.replace(mask, raw, group);
             if swallow.is_some() {
                 self.swallow = swallow;
                 self.continued.clear();
                 return false;
             }
+            // What follows is searched again, for this secret, too.
+            if is_new {
+                self.continued = continued.into_iter().filter(|(at, _)| *at >= self.decided).collect();
+                return false;
+            }
         }
         self.decided = hold;
         true
+    }
+
+    /// Learns the secret of a span that no earlier decision has cut. True: it is new.
+    fn learn(&mut self, mask: &Mask, raw: &[u8], span: &Span) -> bool {
+        if span.start < self.decided || span.swallow.is_some() {
+            return false;
+        }
+        let value = self.visible.view(raw, true).without_breaks(span.start..span.end).into_owned();
+        !mask.known_values().contains(&value) && self.learned.learn(span, &value)
+    }
+
+    /// The secrets that were learned since the last call.
+    pub(crate) fn take_learned(&mut self) -> Vec<String> {
+        self.learned.take_new()
     }
 
     /// All spans to redact, without overlaps, from left to right; where the held part begins; and where a token may
@@ -148,7 +174,8 @@ impl Engine {
         let view = self.visible.view(raw, end);
         let mut hold = header::unfinished_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
-        let mut continued = Vec::new();
+        let mut continued: Vec<(usize, RuleId)> = Vec::new();
+        let is_new = |continued: &[(usize, RuleId)], at: usize| continued.iter().all(|(seen, _)| *seen != at);
         // A token that ends with its line may continue on the next.
         let mut follow = |at: usize, rule: RuleId, spans: &mut Vec<Span>, hold: &mut usize| {
             let mut next = Some((at, rule));
@@ -157,15 +184,17 @@ impl Engine {
                     Inspection::Nothing => {}
                     Inspection::Open(from) => {
                         *hold = (*hold).min(from);
-                        if !continued.contains(&(from, rule.clone())) {
+                        if is_new(&continued, from) {
                             continued.push((from, rule));
                         }
                     }
-                    Inspection::Found(span) => {
+                    // Several scans may lead to the same line: it is followed once.
+                    Inspection::Found(span) if is_new(&continued, span.start) => {
                         continued.push((span.start, rule));
                         next = span.continues.then(|| (span.end, span.rule.clone()));
                         spans.push(span);
                     }
+                    Inspection::Found(_) => {}
                 }
             }
         };
@@ -175,7 +204,7 @@ impl Engine {
         let from = self.decided.saturating_sub(context::REINSPECT_BYTES);
         // The value of a header contains no other header.
         let mut header = 0;
-        for (start, to, hit) in mask.find_hits(view.bytes, from, self.visible.returns) {
+        for (start, to, hit) in mask.find_hits(&self.learned.values, view.bytes, from, self.visible.returns) {
             if start < header && mask.is_header(hit) {
                 continue;
             }
@@ -202,7 +231,11 @@ impl Engine {
             }
         }
         if !end {
-            hold = hold.min(mask.undecided_from(view.bytes, flush)).min(unfinished_word(view, flush));
+            let at_least = if flush { MIN_HELD_PREFIX_BYTES } else { 1 };
+            for known in [mask.known_values(), &self.learned.values] {
+                hold = hold.min(known.undecided_from(view.bytes, at_least));
+            }
+            hold = hold.min(unfinished_word(view, flush));
         }
         (merge_spans(spans, self.decided), hold, continued)
     }
@@ -286,8 +319,8 @@ fn unfinished_word(view: TextView<'_>, flush: bool) -> usize {
     }
     if flush {
         let start = runs::run_start(view.bytes, end);
-        let word = &view.bytes[start..];
-        let is_random = word.len() >= MIN_HELD_WORD_BYTES && runs::is_mixed_run(word);
+        let word = Composition::of(&view.bytes[start..]);
+        let is_random = end - start >= MIN_HELD_WORD_BYTES && word.digits >= 1 && word.changes >= 2;
         return if is_random { start.max(end.saturating_sub(MAX_HELD_WORD_BYTES)) } else { end };
     }
     let mut start = end;

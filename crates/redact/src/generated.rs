@@ -41,23 +41,40 @@ pub(crate) fn looks_generated(value: &[u8]) -> bool {
     counted.digits >= 1
         && counted.lower + counted.upper >= 1
         && counted.changes >= (value.len() / 6).max(2)
-        && spoken_letters(value) <= (value.len() / 5).max(6)
+        && spoken_letters(value) <= (value.len() / 2).max(8)
         && entropy(value) >= if value.len() < 20 { 2.5 } else { 2.9 }
 }
 
-/// How many letters are in stretches of five and more that can be spoken: a fifth to two thirds of them are vowels, and no
-/// four consonants are in a row.
+/// How many letters are in words that can be spoken: five and more in one case, or with one capital at the beginning; a
+/// fifth to two thirds of them are vowels, and no four consonants are in a row.
 pub(crate) fn spoken_letters(value: &[u8]) -> usize {
-    value
-        .split(|b| !b.is_ascii_alphabetic())
-        .filter(|word| word.len() >= MIN_WORD_BYTES)
-        .map(|word| {
-            let vowels = word.iter().filter(|b| is_vowel(**b)).count();
-            let longest = word.split(|b| is_vowel(*b)).map(<[u8]>::len).max().unwrap_or(0);
-            let can_be_spoken = vowels * 5 >= word.len() && vowels * 20 <= word.len() * 13 && longest <= 3;
-            if can_be_spoken { word.len() } else { 0 }
-        })
-        .sum()
+    let mut spoken = 0;
+    let mut from = 0;
+    for at in 1..=value.len() {
+        let class = |i: usize| value.get(i).map_or(0, |b| byte_class(*b));
+        let continues = match (class(at - 1), class(at)) {
+            (1, 1) | (2, 2) => true,
+            // A capital begins a word only.
+            (2, 1) => at - from == 1,
+            _ => false,
+        };
+        if !continues {
+            if can_be_spoken(&value[from..at]) {
+                spoken += at - from;
+            }
+            from = at;
+        }
+    }
+    spoken
+}
+
+fn can_be_spoken(word: &[u8]) -> bool {
+    if word.len() < MIN_WORD_BYTES || !word[0].is_ascii_alphabetic() {
+        return false;
+    }
+    let vowels = word.iter().filter(|b| is_vowel(**b)).count();
+    let longest = word.split(|b| is_vowel(*b)).map(<[u8]>::len).max().unwrap_or(0);
+    vowels * 5 >= word.len() && vowels * 20 <= word.len() * 13 && longest <= 3
 }
 
 fn is_vowel(b: u8) -> bool {

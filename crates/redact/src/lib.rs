@@ -11,14 +11,18 @@ mod guard;
 mod header;
 mod keyword_search;
 mod known_secrets;
+mod known_values;
+mod learned;
 mod line_breaks;
 mod mask;
+mod named;
 mod pem;
 mod prefixed;
 mod redacted_file;
 mod rules;
 mod runs;
 mod scrubber;
+mod searcher;
 mod shape;
 mod span;
 mod tail;
@@ -60,6 +64,8 @@ pub const CONTEXT_RULES: &[(&str, &str)] = &[
     ("secret-value", "The value of a name that contains key, token, secret or credential"),
     ("authorization", "The credentials of an Authorization header"),
     ("cookie", "The values of Cookie and Set-Cookie headers"),
+    ("named-token", "A random value of a name that contains the name of a provider"),
+    ("prefixed-token", "A short prefix and a long random text, as tokens of providers that no rule lists have them"),
     ("url-password", "The password in scheme://user:password@host"),
 ];
 

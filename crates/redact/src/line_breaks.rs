@@ -14,15 +14,21 @@ pub(crate) struct BreakPairs {
 
 impl BreakPairs {
     pub(crate) fn new<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
-        let mut pairs = Self { places: HashMap::new(), bits: vec![0; 1024] };
-        for (n, text) in texts.into_iter().enumerate() {
-            for (at, pair) in text.as_ref().windows(2).enumerate() {
-                let (bit, of_bit) = pair_bit(pair[0], pair[1]);
-                pairs.bits[bit] |= of_bit;
-                pairs.places.entry((pair[0], pair[1])).or_default().push((n, at + 1));
-            }
-        }
+        let mut pairs = Self::default();
+        texts.into_iter().enumerate().for_each(|(n, text)| pairs.add(n, text.as_ref()));
         pairs
+    }
+
+    /// Adds a text and its index.
+    pub(crate) fn add(&mut self, n: usize, text: &[u8]) {
+        if self.bits.is_empty() {
+            self.bits = vec![0; 1024];
+        }
+        for (at, pair) in text.windows(2).enumerate() {
+            let (word, bit) = pair_bit(pair[0], pair[1]);
+            self.bits[word] |= bit;
+            self.places.entry((pair[0], pair[1])).or_default().push((n, at + 1));
+        }
     }
 
     /// Reports each text that the break at `at` interrupts, with its start and end.

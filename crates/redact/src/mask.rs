@@ -2,35 +2,28 @@
 
 use crate::{
     KnownSecrets, context, header, keyword_search,
-    line_breaks::{self, BreakPairs},
-    pem, prefixed,
+    known_values::KnownValues,
+    named, pem, prefixed,
     rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_BITS, WRAPPED_KEYWORDS, keywords_with_head},
     runs::{self, Run},
+    searcher::{MAX_SEARCHER_PATTERNS, Searcher},
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
-    visible_text::{TextView, is_break},
+    visible_text::TextView,
     wrapped,
 };
-use aho_corasick::{AhoCorasick, Match, MatchKind, packed};
 use countersign_model::{Digest, RedactionRule};
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
-/// The SIMD search takes at most this many patterns; more go into another searcher.
-const MAX_SEARCHER_PATTERNS: usize = 64;
 /// With few patterns a searcher has few false positives.
 const FAST_SEARCHER_PATTERNS: usize = 16;
 /// A shorter run contains no token in base64.
 const MIN_WRAPPED_BYTES: usize = 24;
-/// A prefix of a known secret of this length is held even after a flush.
-const MIN_HELD_PREFIX_BYTES: usize = 4;
 
 /// What to search for. The streams of a task share it; it is compiled when the first of them has input.
 pub struct Mask {
     values: Vec<Vec<u8>>,
-    built: OnceLock<ValueSearch>,
+    built: OnceLock<KnownValues>,
     user: Option<Arc<UserRules>>,
     key: [u8; 32],
 }
@@ -81,43 +74,6 @@ pub fn set_user_rules(user: Option<Arc<UserRules>>) {
     let _ = USER_RULES.set(user);
 }
 
-/// A search for a few dozen patterns: with SIMD where the processor supports it, which is also built fastest.
-#[derive(Debug)]
-enum Searcher {
-    Packed(packed::Searcher),
-    Automaton(AhoCorasick),
-}
-
-impl Searcher {
-    fn new<P: AsRef<[u8]>>(patterns: &[P]) -> Self {
-        let mut builder = packed::Config::new().match_kind(packed::MatchKind::LeftmostFirst).builder();
-        match builder.extend(patterns).build() {
-            Some(searcher) => Searcher::Packed(searcher),
-            None => {
-                let mut builder = AhoCorasick::builder();
-                let built = builder.match_kind(MatchKind::LeftmostFirst).build(patterns);
-                Searcher::Automaton(built.expect("a few dozen short patterns are within every limit of the automaton"))
-            }
-        }
-    }
-
-    fn find(&self, text: &[u8]) -> Option<Match> {
-        match self {
-            Searcher::Packed(searcher) => searcher.find(text),
-            Searcher::Automaton(searcher) => searcher.find(text),
-        }
-    }
-
-    /// Adds all matches from `from` on. Matches may overlap.
-    fn find_all(&self, text: &[u8], from: usize, found: &mut Vec<(usize, usize, Hit)>, hit: impl Fn(usize) -> Hit) {
-        let mut at = from;
-        while let Some(m) = text.get(at..).and_then(|rest| self.find(rest)) {
-            found.push((at + m.start(), at + m.end(), hit(m.pattern().as_usize())));
-            at += m.start() + 1;
-        }
-    }
-}
-
 /// The search for texts that do not depend on the task: words of names, headers, first lines of keys and some keywords.
 /// It is compiled once in a process, and its forks inherit it.
 struct FixedSearch {
@@ -164,85 +120,6 @@ pub fn warm_up() {
     let _ = fixed_search();
 }
 
-/// The search for the known secrets of a task.
-struct ValueSearch {
-    /// Those that are always part of a run.
-    in_runs: RunValues,
-    /// The others.
-    searchers: Vec<Searcher>,
-    pairs: BreakPairs,
-    /// All of them in the order of their bytes, and which two bytes begin one.
-    sorted: Vec<usize>,
-    beginnings: Vec<u64>,
-}
-
-impl ValueSearch {
-    fn new(values: &[Vec<u8>]) -> Self {
-        let in_runs = RunValues::new(values);
-        let others: Vec<&[u8]> = values.iter().map(Vec::as_slice).filter(|v| !runs::is_always_run(v)).collect();
-        let mut sorted: Vec<usize> = (0..values.len()).collect();
-        sorted.sort_by(|a, b| values[*a].cmp(&values[*b]));
-        let mut beginnings = vec![0; if values.is_empty() { 0 } else { 1024 }];
-        for value in values {
-            let (word, bit) = line_breaks::pair_bit(value[0], value[1]);
-            beginnings[word] |= bit;
-        }
-        Self {
-            in_runs,
-            searchers: others.chunks(MAX_SEARCHER_PATTERNS).map(Searcher::new).collect(),
-            pairs: BreakPairs::new(values),
-            sorted,
-            beginnings,
-        }
-    }
-}
-
-/// Known secrets that are always part of a run, by their first bytes. However many there are, clean text costs nothing.
-struct RunValues {
-    by_head: HashMap<[u8; 4], Vec<usize>>,
-    bits: Vec<u64>,
-}
-
-impl RunValues {
-    fn new(values: &[Vec<u8>]) -> Self {
-        let mut by_head: HashMap<[u8; 4], Vec<usize>> = HashMap::new();
-        for (n, value) in values.iter().enumerate().filter(|(_, v)| runs::is_always_run(v)) {
-            if let Some(head) = value.first_chunk::<4>() {
-                by_head.entry(*head).or_default().push(n);
-            }
-        }
-        let mut bits = vec![0; if by_head.is_empty() { 0 } else { 1024 }];
-        for head in by_head.keys() {
-            let hash = Self::hash(*head);
-            bits[hash / 64] |= 1 << (hash % 64);
-        }
-        Self { by_head, bits }
-    }
-
-    fn hash(head: [u8; 4]) -> usize {
-        (u32::from_le_bytes(head).wrapping_mul(0x9e37_79b1) >> 16) as usize
-    }
-
-    /// Finds those in one run.
-    fn find_in(&self, values: &[Vec<u8>], text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
-        if self.by_head.is_empty() {
-            return;
-        }
-        for at in run.start..run.end.saturating_sub(runs::MIN_RUN_BYTES - 1) {
-            let Some(head) = text[at..].first_chunk::<4>() else { return };
-            let hash = Self::hash(*head);
-            if self.bits[hash / 64] >> (hash % 64) & 1 == 0 {
-                continue;
-            }
-            // The longest comes first.
-            let here = self.by_head.get(head).into_iter().flatten().find(|n| text[at..].starts_with(&values[**n]));
-            if let Some(n) = here {
-                found.push((at, at + values[*n].len(), Hit::Value));
-            }
-        }
-    }
-}
-
 /// What was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Hit {
@@ -270,9 +147,7 @@ impl Mask {
 
     #[must_use]
     pub fn with_rules(key: Digest, known: KnownSecrets, user: Option<Arc<UserRules>>) -> Self {
-        // Longest first: with leftmost-first search a value then wins over its own beginning.
-        let mut values: Vec<Vec<u8>> = known.forms.into_iter().collect();
-        values.sort_by_key(|v| std::cmp::Reverse(v.len()));
+        let values = known.forms.into_iter().collect();
         Self { values, built: OnceLock::new(), user, key: *key.as_bytes() }
     }
 
@@ -304,30 +179,26 @@ impl Mask {
     }
 
     /// All hits in a text from `from` on, from left to right: their starts, their ends and their kinds.
-    pub(crate) fn find_hits(&self, text: &[u8], from: usize, returns: bool) -> Vec<(usize, usize, Hit)> {
-        let values = self.value_search();
+    pub(crate) fn find_hits(
+        &self,
+        learned: &KnownValues,
+        text: &[u8],
+        from: usize,
+        returns: bool,
+    ) -> Vec<(usize, usize, Hit)> {
         let near = keyword_search::search_runs(text, from, returns);
         let mut found: Vec<_> = near.keywords.iter().map(|k| (k.start, k.end, Hit::Rule(k.rule, k.wrap))).collect();
-        for run in &near.mixed {
-            values.in_runs.find_in(&self.values, text, *run, &mut found);
-            find_in_run(text, *run, &mut found);
-        }
-        if self.knows_values() {
-            // A line break may interrupt one.
-            for at in memchr::memchr2_iter(b'\n', b'\r', text.get(from..).unwrap_or_default()).map(|n| from + n) {
-                let of = |n: usize| &*self.values[n];
-                values.pairs.find_around(text, at, of, |_, start, end| found.push((start, end, Hit::Value)));
-            }
-        }
-        for searcher in &values.searchers {
-            searcher.find_all(text, from, &mut found, |_| Hit::Value);
+        near.mixed.iter().for_each(|run| find_in_run(text, *run, &mut found));
+        for known in [self.known_values(), learned] {
+            known.find(text, from, &near.mixed, |start, end| found.push((start, end, Hit::Value)));
         }
         for (searcher, base) in &fixed_search().searchers {
-            searcher.find_all(text, from, &mut found, |n| Hit::Text(base + n));
+            searcher.find_all(text, from, |start, end, n| found.push((start, end, Hit::Text(base + n))));
         }
         if let Some(user) = &self.user {
             for (n, searcher) in user.searchers.iter().enumerate() {
-                searcher.find_all(text, from, &mut found, |m| Hit::User(n * MAX_SEARCHER_PATTERNS + m));
+                let base = n * MAX_SEARCHER_PATTERNS;
+                searcher.find_all(text, from, |start, end, m| found.push((start, end, Hit::User(base + m))));
             }
         }
         for at in memchr::memchr2_iter(b'@', b'$', text.get(from..).unwrap_or_default()).map(|n| from + n) {
@@ -337,8 +208,8 @@ impl Mask {
         found
     }
 
-    fn value_search(&self) -> &ValueSearch {
-        self.built.get_or_init(|| ValueSearch::new(&self.values))
+    pub(crate) fn known_values(&self) -> &KnownValues {
+        self.built.get_or_init(|| KnownValues::new(self.values.iter().cloned()))
     }
 
     /// Whether a hit begins a header.
@@ -358,7 +229,10 @@ impl Mask {
         match hit {
             Hit::Value => Inspection::Found(Span::new(start, end, "known-value", Rank::Known)),
             Hit::At => header::inspect_at_sign(view, start),
-            Hit::Word => prefixed::inspect_word(view, start, end),
+            Hit::Word => match named::inspect_word(view, start, end) {
+                Inspection::Nothing => prefixed::inspect_word(view, start, end),
+                other => other,
+            },
             Hit::Wrapped(n) => {
                 let rule = WRAPPED_KEYWORDS[n].rule;
                 wrapped::inspect_wrapped(view, start, n, caches.cache_for(rule, Shape::for_rule(rule)))
@@ -397,36 +271,6 @@ impl Mask {
         }
     }
 
-    /// Where the undecided end of `text` begins: the earliest prefix of a known secret that later bytes may complete, with
-    /// or without line breaks.
-    pub(crate) fn undecided_from(&self, text: &[u8], flush: bool) -> usize {
-        let at_least = if flush { MIN_HELD_PREFIX_BYTES } else { 1 };
-        let Some(longest) = self.values.first().map(Vec::len) else { return text.len() };
-        let search = self.value_search();
-        let mut places: Vec<usize> = (0..text.len()).rev().filter(|i| !is_break(text[*i])).take(longest).collect();
-        places.reverse();
-        let end: Vec<u8> = places.iter().map(|i| text[*i]).collect();
-        let begins_value = |start: &usize| {
-            let rest = &end[*start..];
-            let is_likely = match rest {
-                [a, b, ..] => {
-                    let (word, bit) = line_breaks::pair_bit(*a, *b);
-                    search.beginnings[word] & bit != 0
-                }
-                _ => true,
-            };
-            let first = || search.sorted.partition_point(|n| &*self.values[*n] < rest);
-            is_likely
-                && search.sorted[first()..]
-                    .iter()
-                    .map(|n| &self.values[*n])
-                    .take_while(|value| value.starts_with(rest))
-                    .any(|value| value.len() > rest.len())
-        };
-        let last = (end.len() + 1).saturating_sub(at_least);
-        (0..last.min(end.len())).find(begins_value).map_or(text.len(), |start| places[start])
-    }
-
     pub(crate) fn write_placeholder(&self, rule: &str, secret: &[u8], into: &mut Vec<u8>) {
         let hash = blake3::keyed_hash(&self.key, secret);
         let [a, b, ..] = *hash.as_bytes();
@@ -442,7 +286,7 @@ fn find_in_run(text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
     let mut start = run.start;
     for word in text[run.start..run.end].split(|b| matches!(b, b'+' | b'\n' | b'\r')) {
         let end = start + word.len();
-        if word.len() >= prefixed::MIN_WORD_BYTES && word.iter().any(u8::is_ascii_digit) {
+        if word.len() >= runs::MIN_RUN_BYTES && word.iter().any(u8::is_ascii_digit) {
             found.push((start, end, Hit::Word));
         }
         start = end + 1;

@@ -35,6 +35,9 @@ const ID_WORDS: &str = "\
     page block list row col table db coll collection event issue pr comment review check suite workflow action \
     artifact attempt env vendor assets asset static css js font img svg png style script module component";
 
+/// A prefix with one of these precedes a public value.
+const PUBLIC_WORDS: &str = "pk phc pub public publickey publishable client mobile id ids flwpubk rzp cli uuid project";
+
 /// A prefix with one of these may precede hexadecimal text and UUIDs.
 const SECRET_WORDS: &str = "sk rk pat tok token key secret api apikey live auth bot pw pass password";
 
@@ -114,6 +117,11 @@ fn names_secret(part: &[u8]) -> bool {
     is_listed(SECRET_WORDS, &BUILT, part)
 }
 
+fn names_public(part: &[u8]) -> bool {
+    static BUILT: OnceLock<HashSet<&str>> = OnceLock::new();
+    is_listed(PUBLIC_WORDS, &BUILT, part)
+}
+
 fn is_uuid(body: &[u8]) -> bool {
     body.len() == 36 && body.split(|b| *b == b'-').map(<[u8]>::len).eq([8, 4, 4, 4, 12])
 }
@@ -124,9 +132,10 @@ fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return false };
     if counted.is_hex || is_uuid(body) {
         let is_key = names_secret(last) && !names_id(first);
-        return is_key && (is_uuid(body) || body.len() >= 32) && counted.digits >= 4;
+        let is_long = is_uuid(body) || body.len() >= 32;
+        return is_key && is_long && counted.digits >= 4 && !parts.iter().any(|p| names_public(p));
     }
-    if !is_random_body(body, &counted) {
+    if !is_random_body(body, &counted) || parts.iter().any(|p| names_public(p)) {
         return false;
     }
     if parts.iter().any(|p| names_secret(p)) {

@@ -36,6 +36,18 @@ pub(crate) struct Keyword {
     pub(crate) rule: usize,
 }
 
+/// A word of a provider, and which values are secrets that are assigned to a name with it.
+pub(crate) struct Provider {
+    pub(crate) word: &'static str,
+    /// Random text.
+    pub(crate) random: bool,
+    /// Only long random text: the word has other meanings.
+    pub(crate) strict: bool,
+    pub(crate) uuid: bool,
+    /// Hexadecimal text of these lengths.
+    pub(crate) hex: &'static [usize],
+}
+
 /// A keyword as it looks in base64.
 pub(crate) struct WrappedKeyword {
     pub(crate) text: &'static str,

@@ -125,6 +125,12 @@ impl Scrubber {
         std::mem::take(&mut self.findings)
     }
 
+    /// The secrets that this stream has shown for the first time since the last call. It redacts them itself from there on;
+    /// other streams have to be told.
+    pub fn take_learned(&mut self) -> Vec<String> {
+        self.engine.take_learned()
+    }
+
     /// Takes back the buffer of a chunk.
     pub fn recycle(&mut self, chunk: Chunk) {
         if chunk.buf.len() >= MAX_CHUNK_BYTES {

@@ -328,3 +328,21 @@ fn wrapped(text: &str, every: usize, with: &str) -> String {
     let pieces: Vec<&str> = bytes.chunks(every).map(|c| std::str::from_utf8(c).unwrap()).collect();
     pieces.join(with)
 }
+
+#[test]
+fn a_secret_that_was_shown_is_found_again_in_every_form() {
+    let password = "Zx81kq99LmPq";
+    check_redacted(
+        &[],
+        &format!("before {password}\npassword={password}\nthen {password}, 5a783831, Wng4MWtxOTlMbVBx\n"),
+        &format!("before {password}\npassword=<password>\nthen <known-value>, 5a783831, <known-value>\n"),
+    );
+    // The first eight words of a value are no secret on their own, nor is a word.
+    check_redacted(&[], "password=hunterland\nhunterland\n", "password=<password>\nhunterland\n");
+    let token = expand("{alnum:36}", 5).unwrap().text;
+    check_redacted(
+        &[],
+        &format!("ghp_{token}\nx{token}y\n{}\n", &token[..20]),
+        &format!("ghp_<github-token>\nx<known-value>y\n{}\n", &token[..20]),
+    );
+}

@@ -1,0 +1,149 @@
+//! The search for known secrets. More can be added while a stream is read.
+
+use crate::{
+    line_breaks::{BreakPairs, pair_bit},
+    runs::{self, Run},
+    searcher::{MAX_SEARCHER_PATTERNS, Searcher},
+    visible_text::is_break,
+};
+use std::collections::HashMap;
+
+/// Which heads of four bytes, or pairs, occur: a bit for each hash.
+const BIT_WORDS: usize = 1024;
+
+/// Known secrets in all their forms, and the search for them.
+#[derive(Default)]
+pub(crate) struct KnownValues {
+    values: Vec<Vec<u8>>,
+    longest: usize,
+    /// Those that are always part of a run, by their first bytes, the longest first. However many there are, clean text
+    /// costs nothing.
+    in_runs: HashMap<[u8; 4], Vec<usize>>,
+    head_bits: Vec<u64>,
+    /// The others, the longest first.
+    others: Vec<Vec<u8>>,
+    searchers: Vec<Searcher>,
+    pairs: BreakPairs,
+    /// All of them in the order of their bytes, and which two bytes begin one.
+    sorted: Vec<usize>,
+    beginnings: Vec<u64>,
+}
+
+fn head_hash(head: [u8; 4]) -> usize {
+    (u32::from_le_bytes(head).wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
+impl KnownValues {
+    pub(crate) fn new(values: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let mut known = Self::default();
+        known.add(values);
+        known
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    pub(crate) fn contains(&self, value: &[u8]) -> bool {
+        self.sorted.binary_search_by(|n| (*self.values[*n]).cmp(value)).is_ok()
+    }
+
+    /// How many of them are searched for in all text.
+    pub(crate) fn others(&self) -> usize {
+        self.others.len()
+    }
+
+    /// Adds values of six bytes and more, without line breaks.
+    pub(crate) fn add(&mut self, values: impl IntoIterator<Item = Vec<u8>>) {
+        let before = self.others.len();
+        for value in values {
+            self.insert(value);
+        }
+        if self.others.len() > before {
+            // With leftmost-first search the longest wins over its own beginning.
+            self.others.sort_by_key(|v| std::cmp::Reverse(v.len()));
+            self.searchers = self.others.chunks(MAX_SEARCHER_PATTERNS).map(Searcher::new).collect();
+        }
+    }
+
+    fn insert(&mut self, value: Vec<u8>) {
+        let (Some(head), [a, b, ..]) = (value.first_chunk::<4>().copied(), &*value) else { return };
+        let Err(place) = self.sorted.binary_search_by(|n| self.values[*n].cmp(&value)) else { return };
+        let n = self.values.len();
+        if self.values.is_empty() {
+            self.head_bits = vec![0; BIT_WORDS];
+            self.beginnings = vec![0; BIT_WORDS];
+        }
+        let (word, bit) = pair_bit(*a, *b);
+        self.beginnings[word] |= bit;
+        self.sorted.insert(place, n);
+        self.pairs.add(n, &value);
+        self.longest = self.longest.max(value.len());
+        if runs::is_always_run(&value) {
+            let hash = head_hash(head);
+            self.head_bits[hash / 64] |= 1 << (hash % 64);
+            let same = self.in_runs.entry(head).or_default();
+            let at = same.partition_point(|m| self.values[*m].len() >= value.len());
+            same.insert(at, n);
+        } else {
+            self.others.push(value.clone());
+        }
+        self.values.push(value);
+    }
+
+    /// Reports those in a text from `from` on: in its runs that look random, among line breaks, and elsewhere.
+    pub(crate) fn find(&self, text: &[u8], from: usize, mixed: &[Run], mut report: impl FnMut(usize, usize)) {
+        if self.is_empty() {
+            return;
+        }
+        if !self.in_runs.is_empty() {
+            mixed.iter().for_each(|run| self.find_in_run(text, *run, &mut report));
+        }
+        for at in memchr::memchr2_iter(b'\n', b'\r', text.get(from..).unwrap_or_default()).map(|n| from + n) {
+            self.pairs.find_around(text, at, |n| &*self.values[n], |_, start, end| report(start, end));
+        }
+        for searcher in &self.searchers {
+            searcher.find_all(text, from, |start, end, _| report(start, end));
+        }
+    }
+
+    fn find_in_run(&self, text: &[u8], run: Run, report: &mut impl FnMut(usize, usize)) {
+        for at in run.start..run.end.saturating_sub(runs::MIN_RUN_BYTES - 1) {
+            let Some(head) = text[at..].first_chunk::<4>() else { return };
+            let hash = head_hash(*head);
+            if self.head_bits[hash / 64] >> (hash % 64) & 1 == 0 {
+                continue;
+            }
+            let here = self.in_runs.get(head).into_iter().flatten().find(|n| text[at..].starts_with(&self.values[**n]));
+            if let Some(n) = here {
+                report(at, at + self.values[*n].len());
+            }
+        }
+    }
+
+    /// Where the undecided end of `text` begins: the earliest prefix, of this length at least, that later bytes may
+    /// complete, with or without line breaks.
+    pub(crate) fn undecided_from(&self, text: &[u8], at_least: usize) -> usize {
+        if self.is_empty() {
+            return text.len();
+        }
+        let mut places: Vec<usize> = (0..text.len()).rev().filter(|i| !is_break(text[*i])).take(self.longest).collect();
+        places.reverse();
+        let end: Vec<u8> = places.iter().map(|i| text[*i]).collect();
+        let last = (end.len() + 1).saturating_sub(at_least).min(end.len());
+        (0..last).find(|start| self.begin_with(&end[*start..])).map_or(text.len(), |start| places[start])
+    }
+
+    /// Whether one of them begins with this text and is longer.
+    fn begin_with(&self, text: &[u8]) -> bool {
+        if let [a, b, ..] = text {
+            let (word, bit) = pair_bit(*a, *b);
+            if self.beginnings[word] & bit == 0 {
+                return false;
+            }
+        }
+        let first = self.sorted.partition_point(|n| &*self.values[*n] < text);
+        let mut from_there = self.sorted[first..].iter().map(|n| &self.values[*n]);
+        from_there.by_ref().take_while(|value| value.starts_with(text)).any(|value| value.len() > text.len())
+    }
+}

@@ -1,0 +1,171 @@
+//! Finds random values of names that contain the name of a provider: `asana = "…"`, `"mailchimp": "…"`.
+//!
+//! Such values have no prefix, and their names do not say that they are secret.
+
+use crate::{
+    generated::{Composition, looks_generated},
+    rules::{PROVIDERS, Provider},
+    span::{Inspection, Rank, Span},
+    visible_text::TextView,
+};
+
+pub(crate) const RULE: &str = "named-token";
+
+const VALUE_BYTES: std::ops::RangeInclusive<usize> = 16..=256;
+/// The shortest random value of a name with an ambiguous word.
+const MIN_STRICT_BYTES: usize = 20;
+const MAX_NAME_BYTES: usize = 48;
+/// The most bytes between a name and its value.
+const MAX_SEPARATOR_BYTES: usize = 16;
+
+/// Endings of names whose values are no secrets.
+const OTHER_ENDINGS: &[&str] = &[
+    "id",
+    "ids",
+    "org",
+    "project",
+    "zone",
+    "account",
+    "url",
+    "uri",
+    "host",
+    "region",
+    "name",
+    "version",
+    "hash",
+    "sha",
+    "sha1",
+    "sha256",
+    "md5",
+    "digest",
+    "commit",
+    "ref",
+    "branch",
+    "tag",
+    "path",
+    "file",
+    "dir",
+    "class",
+    "type",
+    "revision",
+    "rev",
+    "release",
+    "checksum",
+    "integrity",
+    "fingerprint",
+    "etag",
+    "cursor",
+    "trace",
+    "span",
+    "image",
+    "build",
+    "uuid",
+    "guid",
+    "public",
+    "pub",
+    "slug",
+    "index",
+    "nonce",
+    "state",
+    "hashes",
+];
+
+fn is_value_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-' | b'.' | b'~')
+}
+
+/// Inspects the value around a word.
+pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let lowest = start.saturating_sub(*VALUE_BYTES.end());
+    let before = view.bytes[lowest..start].iter().rev().take_while(|b| is_value_byte(**b)).count();
+    let start = start - before;
+    let Some(name) = name_before(view, start) else { return Inspection::Nothing };
+    let Some(provider) = find_provider(name) else { return Inspection::Nothing };
+    let until = view.until_moved(end).min(end + *VALUE_BYTES.end());
+    let more = view.bytes[end..until].iter().take_while(|b| is_value_byte(**b) || **b == b'=').count();
+    let mut end = end + more;
+    if end == view.len() && !view.end && !view.is_moved_at(end) {
+        return Inspection::Open(start);
+    }
+    // A dot ends a sentence.
+    while view.bytes[end - 1] == b'.' {
+        end -= 1;
+    }
+    if view.byte(end) == Some(b'(') || !is_secret(&view.bytes[start..end], provider) {
+        return Inspection::Nothing;
+    }
+    Inspection::Found(Span::new(start, end, RULE, Rank::Context))
+}
+
+/// The name before a value: a separator, and perhaps quotes and blanks, divide them.
+fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
+    let lowest = value.saturating_sub(MAX_SEPARATOR_BYTES);
+    let divides =
+        |b: &u8| matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'\\' | b'=' | b':' | b'>' | b']' | b',' | b'(');
+    let length = view.bytes[lowest..value].iter().rev().take_while(|b| divides(b)).count();
+    let end = value - length;
+    let separator = &view.bytes[end..value];
+    let lowest = end.saturating_sub(MAX_NAME_BYTES);
+    let is_name = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    let start = end - view.bytes[lowest..end].iter().rev().take_while(|b| is_name(b)).count();
+    let name = &view.bytes[start..end];
+    let is_moved = || (start + 1..=value).any(|at| view.is_moved_at(at));
+    let assigns = separator.iter().any(|b| matches!(b, b'=' | b':' | b'>'));
+    // `--asana VALUE`, `set -x ASANA VALUE`, `("ASANA", "VALUE")`.
+    let is_argument = !separator.is_empty()
+        && (name.starts_with(b"-")
+            || name.len() >= 4 && !name.iter().any(u8::is_ascii_lowercase)
+            || separator.contains(&b',') && separator.iter().filter(|b| matches!(b, b'"' | b'\'')).count() >= 2);
+    (name.len() >= 3 && (assigns || is_argument) && !is_moved()).then_some(name)
+}
+
+/// The provider that a name contains: one of its words, or two or three of them together.
+fn find_provider(name: &[u8]) -> Option<&'static Provider> {
+    let words = split_name(name);
+    if words.last().is_some_and(|w| OTHER_ENDINGS.contains(&&**w)) {
+        return None;
+    }
+    (1..=3).rev().find_map(|n| {
+        words.windows(n).find_map(|part| {
+            let word = part.concat();
+            PROVIDERS.binary_search_by(|p| p.word.cmp(&word)).ok().map(|n| &PROVIDERS[n])
+        })
+    })
+}
+
+/// The words of a name, in lower case: `MAIL_CHIMP`, `mailChimp` and `mail-chimp` have two.
+fn split_name(name: &[u8]) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut last = b'_';
+    for b in name {
+        let begins = b.is_ascii_uppercase() && (last.is_ascii_lowercase() || last.is_ascii_digit());
+        if begins || !b.is_ascii_alphanumeric() {
+            words.push(String::new());
+        }
+        if b.is_ascii_alphanumeric()
+            && let Some(word) = words.last_mut()
+        {
+            word.push(char::from(b.to_ascii_lowercase()));
+        }
+        last = *b;
+    }
+    words.retain(|w| !w.is_empty());
+    words
+}
+
+fn is_secret(value: &[u8], provider: &Provider) -> bool {
+    let counted = Composition::of(value);
+    let is_uuid = value.len() == 36 && value.split(|b| *b == b'-').map(<[u8]>::len).eq([8, 4, 4, 4, 12]);
+    if counted.is_hex {
+        return provider.hex.contains(&value.len()) && counted.digits > 0;
+    }
+    if is_uuid {
+        return provider.uuid;
+    }
+    VALUE_BYTES.contains(&value.len())
+        && (provider.random || provider.strict && value.len() >= MIN_STRICT_BYTES)
+        && !value.starts_with(b"0x")
+        && !value.starts_with(b"/")
+        && !value.starts_with(b"http")
+        && looks_generated(value)
+}
