@@ -32,6 +32,8 @@ struct RuleSource {
     #[serde(default)]
     before: Option<String>,
     #[serde(default)]
+    unless: Vec<String>,
+    #[serde(default)]
     whole: bool,
     #[serde(default)]
     mixed: bool,
@@ -45,6 +47,9 @@ struct RuleSource {
     free: bool,
     r#match: Vec<String>,
     miss: Vec<String>,
+    /// The keywords as links and JSON write them.
+    #[serde(skip)]
+    encoded: Vec<String>,
 }
 
 fn default_true() -> bool {
@@ -110,6 +115,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             toml::from_str(&fs::read_to_string(path)?).map_err(|e| format!("{}: {e}", path.display()))?;
         rules.extend(file.rule);
     }
+    for rule in &mut rules {
+        let encoded: Vec<String> = rule.keywords.iter().flat_map(|k| encoded_forms(k)).collect();
+        rule.encoded = encoded;
+    }
     let mut keywords: Vec<String> = rules.iter().flat_map(|r| r.keywords.clone()).collect();
     keywords.sort();
     keywords.dedup();
@@ -126,6 +135,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             entropy,
             check,
             before,
+            unless,
             whole,
             mixed,
             wrapped: _,
@@ -134,6 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             free: _,
             r#match,
             miss,
+            encoded: _,
         } = r;
         let checked = match check.as_deref() {
             None => false,
@@ -143,7 +154,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         writeln!(
             out,
             "BuiltInRule {{ id: {id:?}, about: {about:?}, keywords: &{keywords:?}, regex: {regex:?}, entropy: {:?}, checked: {checked}, \
-             before: {before:?}, whole: {whole}, mixed: {mixed}, digit: {digit}, bounded: {bounded}, matches: &{:?}, misses: &{miss:?} }},",
+             before: {before:?}, unless: &{unless:?}, whole: {whole}, mixed: {mixed}, digit: {digit}, bounded: {bounded}, matches: &{:?}, misses: &{miss:?} }},",
             entropy.unwrap_or(1.9),
             r#match
         )?;
@@ -152,12 +163,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     out += "pub(crate) static FREE_KEYWORDS: &[Keyword] = &[\n";
     let keyword = |text: &str, rule: usize| format!("Keyword {{ text: {text:?}, rule: {rule} }}, ");
     for (n, rule) in rules.iter().enumerate().filter(|(_, r)| r.free) {
-        rule.keywords.iter().for_each(|k| out += &keyword(k, n));
+        rule.keywords.iter().chain(&rule.encoded).for_each(|k| out += &keyword(k, n));
     }
     out += "];\n";
     let mut heads: BTreeMap<[u8; HEAD_BYTES], Vec<(&str, usize)>> = BTreeMap::new();
     for (n, rule) in rules.iter().enumerate() {
-        for k in &rule.keywords {
+        for k in rule.keywords.iter().chain(&rule.encoded) {
             heads.entry(k.as_bytes()[..HEAD_BYTES].try_into()?).or_default().push((k, n));
         }
     }
@@ -171,7 +182,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let inside: Vec<[u8; HEAD_BYTES]> = rules
         .iter()
         .filter(|r| !r.bounded || r.before.is_some() || r.check.is_some())
-        .flat_map(|r| &r.keywords)
+        .flat_map(|r| r.keywords.iter().chain(&r.encoded))
         .map(|k| k.as_bytes()[..HEAD_BYTES].try_into())
         .collect::<Result<_, _>>()?;
     write_providers(&mut out)?;
@@ -189,6 +200,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let to = Path::new(&env::var("OUT_DIR")?).join("rules.rs");
     fs::write(to, out)?;
     Ok(())
+}
+
+/// A keyword with signs as links, JSON and HTML write it.
+fn encoded_forms(keyword: &str) -> Vec<String> {
+    let in_link = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '~') {
+            c.to_string()
+        } else {
+            format!("%{:02X}", u32::from(c))
+        }
+    };
+    let mut forms = vec![
+        keyword.chars().map(in_link).collect::<String>(),
+        keyword.replace('/', "\\/"),
+        keyword.replace('&', "\\u0026"),
+        keyword.replace('&', "&amp;"),
+    ];
+    forms.retain(|form| form != keyword);
+    forms
 }
 
 /// The keywords of rules that also count inside base64, as they look there: the text, the keyword, how many bytes of its

@@ -2,8 +2,8 @@
 //!
 //! A byte is *decided* once no later byte can change the result for it, so the result does not depend on how the input is
 //! cut. A decision is final: a span that is found later is clipped to the undecided part. Held are only unfinished values,
-//! key blocks, links whose `@` may still come, prefixes of known secrets and prefixes of escape sequences. After `flush`
-//! (no input has come for a while) prefixes of known secrets under four bytes are not held.
+//! key blocks, links whose `@` may still come, words that may become tokens, prefixes of known secrets and prefixes of escape
+//! sequences. After a [`Pause`] prefixes of known secrets under four bytes and words without digits are not held.
 
 use crate::{
     Mask, context,
@@ -26,10 +26,20 @@ const MAX_GROUP_BYTES: usize = 128 * 1024;
 const MIN_HELD_PREFIX_BYTES: usize = 4;
 /// The most of an unfinished word that is held; it covers every token without a public beginning.
 const MAX_HELD_WORD_BYTES: usize = 300;
-/// A shorter unfinished word is not held after a flush.
-const MIN_HELD_WORD_BYTES: usize = 6;
 /// A shorter text inside an escape sequence contains no secret.
 const MIN_STRING_BYTES: usize = 8;
+
+/// Whether more input will come soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    None,
+    /// No input has come for a while.
+    Idle,
+    /// None is there, and a person waits for the echo of a key.
+    Echo,
+    /// The stream has ended.
+    End,
+}
 
 /// A part of the stream, and the text that replaces it.
 #[derive(Debug, Clone)]
@@ -60,13 +70,14 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Scans the input so far.
-    pub(crate) fn scan(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) {
+    pub(crate) fn scan(&mut self, mask: &Mask, raw: &[u8], pause: Pause) {
         let mut inside = Vec::new();
+        let end = pause == Pause::End;
         self.visible.read_stream(raw, end, &mut inside);
         for range in inside {
             self.redact_string(mask, raw, range);
         }
-        while !self.scan_pass(mask, raw, flush, end) {}
+        while !self.scan_pass(mask, raw, pause) {}
         self.decided_raw = self.visible.raw_offset(self.decided);
         // An escape sequence is decided with the byte before it.
         let ready = self.string_replacements.partition_point(|e| e.raw.end <= self.decided_raw);
@@ -83,7 +94,7 @@ impl Engine {
         }
         let text = &raw[range.clone()];
         let mut engine = Engine::default();
-        engine.scan(mask, text, true, true);
+        engine.scan(mask, text, Pause::End);
         if let Some(rule) = engine.replacements.iter().find_map(|e| e.rule.clone()) {
             self.string_replacements.push(Replacement {
                 raw: range,
@@ -107,14 +118,15 @@ impl Engine {
     }
 
     /// Scans from the decided part to the end. False: after what was found, the rest has to be scanned again.
-    fn scan_pass(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) -> bool {
+    fn scan_pass(&mut self, mask: &Mask, raw: &[u8], pause: Pause) -> bool {
+        let end = pause == Pause::End;
         if let Some(belongs) = self.swallow
             && !self.drop_rest_of_run(raw, belongs, end)
         {
             return true;
         }
         let mut caches = std::mem::take(&mut self.caches);
-        let (mut groups, hold, continued) = self.collect_spans(mask, raw, &mut caches, flush, end);
+        let (mut groups, hold, continued) = self.collect_spans(mask, raw, &mut caches, pause);
         self.caches = caches;
         // A group that is only partly there is held as a whole.
         let hold = groups.iter().find(|g| g.start < hold && hold < g.end).map_or(hold, |g| g.start).max(self.decided);
@@ -168,9 +180,9 @@ impl Engine {
         mask: &Mask,
         raw: &[u8],
         caches: &mut ShapeCaches,
-        flush: bool,
-        end: bool,
+        pause: Pause,
     ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
+        let (end, flush) = (pause == Pause::End, pause != Pause::None);
         let view = self.visible.view(raw, end);
         let mut hold = header::unfinished_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
@@ -235,7 +247,7 @@ impl Engine {
             for known in [mask.known_values(), &self.learned.values] {
                 hold = hold.min(known.undecided_from(view.bytes, at_least));
             }
-            hold = hold.min(unfinished_word(view, flush));
+            hold = hold.min(unfinished_word(view, pause));
         }
         (merge_spans(spans, self.decided), hold, continued)
     }
@@ -311,16 +323,18 @@ impl Engine {
 }
 
 /// Where the word at the end of the text begins: later bytes may make a token of it that has no public beginning. After a
-/// flush only a word is held that looks random.
-fn unfinished_word(view: TextView<'_>, flush: bool) -> usize {
+/// pause only a word is held that may be random.
+fn unfinished_word(view: TextView<'_>, pause: Pause) -> usize {
     let end = view.len();
     if view.is_moved_at(end) {
         return end;
     }
-    if flush {
+    if pause != Pause::None {
         let start = runs::run_start(view.bytes, end);
         let word = Composition::of(&view.bytes[start..]);
-        let is_random = end - start >= MIN_HELD_WORD_BYTES && word.digits >= 1 && word.changes >= 2;
+        // People type names with digits and wait for the echo. They seldom type random text.
+        let (least, changes) = if pause == Pause::Echo { (6, 2) } else { (4, 1) };
+        let is_random = end - start >= least && word.digits >= 1 && word.changes >= changes;
         return if is_random { start.max(end.saturating_sub(MAX_HELD_WORD_BYTES)) } else { end };
     }
     let mut start = end;
@@ -328,7 +342,7 @@ fn unfinished_word(view: TextView<'_>, flush: bool) -> usize {
         let b = view.bytes[start - 1];
         let is_word = b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'.' | b':' | b'~' | b'=');
         // A line break may interrupt a token where a terminal wraps.
-        if !is_word && !(is_break(b) && view.is_wide_line_end(start - 1)) {
+        if !is_word && !(is_break(b) && view.is_wrapped_line_end(start - 1)) {
             break;
         }
         start -= 1;

@@ -42,7 +42,7 @@ pub(crate) struct KeywordMatch {
 /// Where a keyword of the run at `start` may begin.
 fn reach_start(text: &[u8], start: usize) -> usize {
     let near = start.saturating_sub(KEYWORD_REACH_BYTES);
-    if start == 0 || !matches!(text[start - 1], b'/' | b'=' | b'@') {
+    if start == 0 || !matches!(text[start - 1], b'/' | b'=' | b'@' | b'%') {
         return near;
     }
     // A link has no blanks and no quotes.

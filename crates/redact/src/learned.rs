@@ -1,6 +1,7 @@
 //! Secrets that a stream has shown: from then on they are found wherever they stand, in all their forms.
 
 use crate::{
+    generated::looks_generated,
     guard,
     known_secrets::KnownSecrets,
     known_values::KnownValues,
@@ -52,6 +53,8 @@ fn is_distinct(span: &Span, value: &str) -> bool {
         && SECRET_BYTES.contains(&value.len())
         && !has(|b| matches!(b, b' ' | b'\t' | b';' | b',' | b'"' | b'\''))
         && has(u8::is_ascii_alphabetic)
-        && (has(u8::is_ascii_digit) || value.len() >= 16)
+        && (span.rank == Rank::Shape
+            || looks_generated(bytes)
+            || span.rule.ends_with("password") && has(u8::is_ascii_digit))
         && !guard::is_ordinary(bytes)
 }

@@ -26,6 +26,7 @@ mod searcher;
 mod shape;
 mod span;
 mod tail;
+mod unanchored;
 mod visible_text;
 mod words;
 mod wrapped;
@@ -39,12 +40,13 @@ pub use span::RuleId;
 pub use tail::{MAX_TAIL_BYTES, Tail};
 
 use countersign_model::{Clean, Text};
+use engine::Pause;
 
 /// Redacts a whole text.
 #[must_use]
 pub fn text(mask: &Mask, raw: &str) -> Text {
     let mut engine = engine::Engine::default();
-    engine.scan(mask, raw.as_bytes(), true, true);
+    engine.scan(mask, raw.as_bytes(), Pause::End);
     if engine.replacements.is_empty() {
         return mint(raw.to_owned());
     }
@@ -60,6 +62,8 @@ pub fn text(mask: &Mask, raw: &str) -> Text {
 pub const CONTEXT_RULES: &[(&str, &str)] = &[
     ("known-value", "A value of the environment that looks secret, plain or encoded in base64, hex, URL or JSON form"),
     ("private-key", "The lines of a private key between BEGIN and END, or of a PuTTY key"),
+    ("wallet-key", "The private key of a wallet in base 58"),
+    ("fal-key", "A fal.ai key: a UUID, a colon and 32 hexadecimal digits"),
     ("password", "The value of a name that contains password, passwd, passphrase or pwd"),
     ("secret-value", "The value of a name that contains key, token, secret or credential"),
     ("authorization", "The credentials of an Authorization header"),
@@ -99,7 +103,7 @@ const PLACEHOLDER_START: &str = "[redacted:";
 /// The secrets that rules find in a text.
 pub(crate) fn find_secrets(text: &str) -> Vec<String> {
     let mut engine = engine::Engine::default();
-    engine.scan(&Mask::without_values(), text.as_bytes(), true, true);
+    engine.scan(&Mask::without_values(), text.as_bytes(), Pause::End);
     engine
         .replacements
         .iter()

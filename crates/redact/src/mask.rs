@@ -9,6 +9,7 @@ use crate::{
     searcher::{MAX_SEARCHER_PATTERNS, Searcher},
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
+    unanchored,
     visible_text::TextView,
     wrapped,
 };
@@ -229,10 +230,11 @@ impl Mask {
         match hit {
             Hit::Value => Inspection::Found(Span::new(start, end, "known-value", Rank::Known)),
             Hit::At => header::inspect_at_sign(view, start),
-            Hit::Word => match named::inspect_word(view, start, end) {
-                Inspection::Nothing => prefixed::inspect_word(view, start, end),
-                other => other,
-            },
+            Hit::Word => [unanchored::inspect_word, named::inspect_word, prefixed::inspect_word]
+                .iter()
+                .map(|inspect| inspect(view, start, end))
+                .find(|found| !matches!(found, Inspection::Nothing))
+                .unwrap_or(Inspection::Nothing),
             Hit::Wrapped(n) => {
                 let rule = WRAPPED_KEYWORDS[n].rule;
                 wrapped::inspect_wrapped(view, start, n, caches.cache_for(rule, Shape::for_rule(rule)))

@@ -84,7 +84,7 @@ fn prefix_bytes(word: &[u8]) -> Option<usize> {
         let separated = matches!(word.get(at + part), Some(b'_' | b'-'));
         let part = &word[at..at + part];
         let is_name = match n {
-            0 => part.len() >= 2 && part[0].is_ascii_alphabetic(),
+            0 => part.len() >= 2 && part[0].is_ascii_alphabetic() && is_one_case(part),
             _ => part.len() >= 2,
         };
         if !separated || part.len() > MAX_PART_BYTES || !is_name || reads_random(part) {
@@ -92,7 +92,12 @@ fn prefix_bytes(word: &[u8]) -> Option<usize> {
         }
         at += part.len() + 1;
     }
-    (at > 0).then_some(at)
+    // Two letters alone begin half of all random texts with dashes in them.
+    (at > 3).then_some(at)
+}
+
+fn is_one_case(part: &[u8]) -> bool {
+    !part.iter().any(u8::is_ascii_uppercase) || !part.iter().any(u8::is_ascii_lowercase)
 }
 
 /// Whether a short part belongs to the body rather than to the prefix.
@@ -159,4 +164,19 @@ fn is_random_body(body: &[u8], counted: &Composition) -> bool {
             || longest >= 10 && length >= 36 && counted.changes * 3 >= length)
         && entropy(body) >= if length >= 24 { 3.9 } else { 3.7 }
         && spoken_letters(body) <= (length / 5).max(6)
+        && capitalised_letters(body) * 5 < (counted.lower + counted.upper) * 3
+}
+
+/// How many letters are in words as names have them: `With`, `SHA`.
+fn capitalised_letters(body: &[u8]) -> usize {
+    let mut letters = 0;
+    let mut rest = body;
+    while let Some(b) = rest.first() {
+        let upper = rest.iter().take_while(|b| b.is_ascii_uppercase()).count();
+        let lower = rest[upper..].iter().take_while(|b| b.is_ascii_lowercase()).count();
+        let is_word = upper >= 1 && lower >= 2 || upper >= 3 || upper == 0 && lower >= 4;
+        letters += if is_word { upper + lower } else { 0 };
+        rest = &rest[(upper + lower).max(usize::from(!b.is_ascii_alphabetic()))..];
+    }
+    letters
 }

@@ -1,6 +1,11 @@
 //! A file with its redacted text. An edit of the redacted text is applied to the raw bytes, and exposes no secret.
 
-use crate::{Finding, Mask, engine::Engine, mint, placeholders, span::RuleId};
+use crate::{
+    Finding, Mask,
+    engine::{Engine, Pause},
+    mint, placeholders,
+    span::RuleId,
+};
 use countersign_model::Clean;
 use std::ops::Range;
 
@@ -39,7 +44,7 @@ impl RedactedFile {
     #[must_use]
     pub fn new(mask: &Mask, raw: Vec<u8>) -> Self {
         let mut engine = Engine::default();
-        engine.scan(mask, &raw, true, true);
+        engine.scan(mask, &raw, Pause::End);
         let clean = engine.apply_replacements(&raw);
         let (mut spans, mut growth) = (Vec::with_capacity(engine.replacements.len()), 0isize);
         for replacement in engine.replacements {

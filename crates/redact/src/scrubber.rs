@@ -5,7 +5,11 @@
 //!       0                    emitted                    decided                      len
 //! ```
 
-use crate::{Mask, engine::Engine, span::RuleId};
+use crate::{
+    Mask,
+    engine::{Engine, Pause},
+    span::RuleId,
+};
 use countersign_model::Clean;
 use std::sync::Arc;
 
@@ -86,17 +90,22 @@ impl Scrubber {
     /// Scans the next `n` bytes, which are in the input buffer.
     pub fn accept_input(&mut self, n: usize) {
         self.len += n;
-        self.engine.scan(&self.mask, &self.buf[..self.len], false, false);
+        self.engine.scan(&self.mask, &self.buf[..self.len], Pause::None);
     }
 
-    /// No input has come for a while: short beginnings of known secrets are not held any longer.
+    /// No input has come for a while: short beginnings of known secrets and words without digits are not held any longer.
     pub fn flush(&mut self) {
-        self.engine.scan(&self.mask, &self.buf[..self.len], true, false);
+        self.engine.scan(&self.mask, &self.buf[..self.len], Pause::Idle);
+    }
+
+    /// A person has typed and waits for the echo: words that may be random are held only if they look it.
+    pub fn flush_echo(&mut self) {
+        self.engine.scan(&self.mask, &self.buf[..self.len], Pause::Echo);
     }
 
     /// The stream has ended: nothing is held.
     pub fn finish(&mut self) {
-        self.engine.scan(&self.mask, &self.buf[..self.len], true, true);
+        self.engine.scan(&self.mask, &self.buf[..self.len], Pause::End);
     }
 
     /// How many clean bytes [`Scrubber::take_chunk`] can return.

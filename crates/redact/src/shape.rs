@@ -47,6 +47,9 @@ pub(crate) fn inspect_keyword(
     caches: &mut ShapeCaches,
 ) -> Inspection {
     let rule = &RULES[n];
+    if rule.unless.iter().any(|text| view.bytes[..start].ends_with(text.as_bytes())) {
+        return Inspection::Nothing;
+    }
     let mut public = start;
     if let Some(shape) = Shape::before_rule(n) {
         let Some(first) = match_before(view, start, shape, caches.cache_for(RULES.len() + n, shape)) else {
@@ -105,7 +108,7 @@ fn match_before(view: TextView<'_>, keyword: usize, shape: &Shape, cache: &mut S
         let b = view.bytes[at];
         if is_break(b) {
             // A line break may interrupt it where a terminal wraps.
-            if !view.is_wide_line_end(at) {
+            if !view.is_wrapped_line_end(at) {
                 break;
             }
             continue;
@@ -181,6 +184,17 @@ fn match_shape(
         match walk.step() {
             WalkStep::Byte(b) => {
                 let begin = *begin.get_or_insert(at);
+                let mut b = b;
+                if matches!(b, b'%' | b'\\') && !run.can_take(b) {
+                    match read_encoded(view, at) {
+                        Encoded::Byte(decoded, behind) => {
+                            b = decoded;
+                            walk = view.walk(behind);
+                        }
+                        Encoded::Unfinished => return Inspection::Open(terms.whole.unwrap_or(begin)),
+                        Encoded::Nothing => {}
+                    }
+                }
                 if b == b' ' && at > begin {
                     match view.is_wrapped_at(at) {
                         // A line editor wrapped the line here.
@@ -224,7 +238,7 @@ fn match_shape(
                 if begin.is_some() && (!wrapped || at >= view.len() && view.end) && run.matches_here() {
                     last = Some(at);
                     // Only a long line was wrapped.
-                    continues = view.is_wide_line_end(at) && at < view.len() && run.can_continue();
+                    continues = view.is_wrapped_line_end(at) && at < view.len() && run.can_continue();
                     break;
                 }
                 if at >= view.len() && view.end {
@@ -251,6 +265,35 @@ fn match_shape(
 
 fn shape_span(public: usize, start: usize, end: usize, terms: &MatchTerms) -> Span {
     Span { public, ..Span::new(start, end, terms.id.clone(), Rank::Shape) }
+}
+
+/// A byte as links and JSON write it.
+enum Encoded {
+    Nothing,
+    /// The byte, and where the text behind it begins.
+    Byte(u8, usize),
+    /// More bytes are needed.
+    Unfinished,
+}
+
+/// Reads `%2F` and `\/` at `at`.
+fn read_encoded(view: TextView<'_>, at: usize) -> Encoded {
+    let hex = |n: usize| {
+        let b = view.byte(at + n).filter(|_| !view.is_moved_at(at + n));
+        b.map(|b| char::from(b).to_digit(16))
+    };
+    if view.byte(at) == Some(b'\\') {
+        return match view.byte(at + 1) {
+            Some(b'/') => Encoded::Byte(b'/', at + 2),
+            None if !view.end && !view.is_moved_at(at + 1) => Encoded::Unfinished,
+            _ => Encoded::Nothing,
+        };
+    }
+    match (hex(1), hex(2)) {
+        (Some(Some(a)), Some(Some(b))) => Encoded::Byte((a * 16 + b) as u8, at + 3),
+        (None, _) | (Some(Some(_)), None) if !view.end && !view.is_moved_at(view.len()) => Encoded::Unfinished,
+        _ => Encoded::Nothing,
+    }
 }
 
 /// Inspects the beginning of a line: it may be the rest of a token that ended with the line before.

@@ -275,7 +275,7 @@ impl OutputStream {
 
     /// Cuts everything without waiting, held bytes included: a user is typing and waits for the echo.
     pub(crate) fn cut_now(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
-        self.scrubber.flush();
+        self.scrubber.flush_echo();
         while self.cut_chunk(journal, dir, false)? {}
         // An incomplete character waits as usual.
         if self.scrubber.ready_bytes() == 0 {
