@@ -340,7 +340,8 @@ fn unfinished_word(view: TextView<'_>, pause: Pause) -> usize {
     let mut start = end;
     while start > 0 && end - start < MAX_HELD_WORD_BYTES && !view.is_moved_at(start) {
         let b = view.bytes[start - 1];
-        let is_word = b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'.' | b':' | b'~' | b'=');
+        let is_word =
+            b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'.' | b':' | b'~' | b'=' | b'%');
         // A line break may interrupt a token where a terminal wraps.
         if !is_word && !(is_break(b) && view.is_wrapped_line_end(start - 1)) {
             break;

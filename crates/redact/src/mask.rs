@@ -288,8 +288,11 @@ fn find_in_run(text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
     let mut start = run.start;
     for word in text[run.start..run.end].split(|b| matches!(b, b'+' | b'\n' | b'\r')) {
         let end = start + word.len();
-        if word.len() >= runs::MIN_RUN_BYTES && word.iter().any(u8::is_ascii_digit) {
-            found.push((start, end, Hit::Word));
+        // `\n` and similar are two bytes.
+        let is_escape = start > 0 && text[start - 1] == b'\\' && matches!(text.get(start), Some(b'n' | b't' | b'r'));
+        let from = start + usize::from(is_escape);
+        if end - from.min(end) >= runs::MIN_RUN_BYTES && word.iter().any(u8::is_ascii_digit) {
+            found.push((from, end, Hit::Word));
         }
         start = end + 1;
     }

@@ -17,6 +17,8 @@ const BODY_BYTES: std::ops::RangeInclusive<usize> = 20..=200;
 /// The longest part of a prefix: `acme`, `live`.
 const MAX_PART_BYTES: usize = 12;
 const MAX_PREFIX_PARTS: usize = 3;
+/// The shortest body behind a prefix of two letters.
+const MIN_SHORT_PREFIX_BODY_BYTES: usize = 32;
 /// A shorter or longer word is no token.
 pub(crate) const MIN_WORD_BYTES: usize = *BODY_BYTES.start() + 3;
 const MAX_WORD_BYTES: usize = *BODY_BYTES.end() + MAX_PREFIX_PARTS * (MAX_PART_BYTES + 1);
@@ -92,8 +94,10 @@ fn prefix_bytes(word: &[u8]) -> Option<usize> {
         }
         at += part.len() + 1;
     }
-    // Two letters alone begin half of all random texts with dashes in them.
-    (at > 3).then_some(at)
+    // Two letters also begin random text with dashes in it.
+    let in_one_piece =
+        || word[at..].iter().all(u8::is_ascii_alphanumeric) && word.len() - at >= MIN_SHORT_PREFIX_BODY_BYTES;
+    (at > 3 || at == 3 && in_one_piece()).then_some(at)
 }
 
 fn is_one_case(part: &[u8]) -> bool {
@@ -164,7 +168,7 @@ fn is_random_body(body: &[u8], counted: &Composition) -> bool {
             || longest >= 10 && length >= 36 && counted.changes * 3 >= length)
         && entropy(body) >= if length >= 24 { 3.9 } else { 3.7 }
         && spoken_letters(body) <= (length / 5).max(6)
-        && capitalised_letters(body) * 5 < (counted.lower + counted.upper) * 3
+        && capitalised_letters(body) * 5 < (counted.lower + counted.upper) * 4
 }
 
 /// How many letters are in words as names have them: `With`, `SHA`.

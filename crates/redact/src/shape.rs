@@ -113,6 +113,16 @@ fn match_before(view: TextView<'_>, keyword: usize, shape: &Shape, cache: &mut S
             }
             continue;
         }
+        let mut b = b;
+        // A link writes signs as `%2B`.
+        if at >= 2
+            && let Encoded::Byte(decoded, behind) = read_encoded(view, at - 2)
+            && behind == at + 1
+            && run.can_take(decoded)
+        {
+            b = decoded;
+            at -= 2;
+        }
         let mut matched = false;
         if !run.take(b, &mut matched) {
             break;
@@ -185,8 +195,9 @@ fn match_shape(
             WalkStep::Byte(b) => {
                 let begin = *begin.get_or_insert(at);
                 let mut b = b;
-                if matches!(b, b'%' | b'\\') && !run.can_take(b) {
+                if matches!(b, b'%' | b'\\') {
                     match read_encoded(view, at) {
+                        Encoded::Byte(decoded, _) if !run.can_take(decoded) => {}
                         Encoded::Byte(decoded, behind) => {
                             b = decoded;
                             walk = view.walk(behind);

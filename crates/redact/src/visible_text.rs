@@ -10,9 +10,8 @@ use std::{borrow::Cow, ops::Range};
 const MAX_STRING_BYTES: usize = 4096;
 const MAX_SEQUENCE_BYTES: usize = 64;
 const ESC: u8 = 0x1b;
-/// The lengths at which terminals and programs wrap lines.
-const WRAP_COLUMNS: &[usize] =
-    &[60, 64, 70, 72, 75, 76, 78, 79, 80, 96, 99, 100, 118, 119, 120, 128, 130, 132, 140, 150, 160];
+/// A shorter line was not wrapped.
+const MIN_WRAP_COLUMNS: usize = 60;
 
 /// What separates two bytes of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -305,12 +304,11 @@ impl<'a> TextView<'a> {
         TextWalk { view: self, at, next: self.runs.partition_point(|r| r.text <= at), move_reported: false }
     }
 
-    /// Whether the line that ends at `at`, or in the breaks around it, has a length at which lines are wrapped.
+    /// Whether the line that ends at `at`, or in the breaks around it, is so long that it may have been wrapped.
     pub(crate) fn is_wrapped_line_end(&self, at: usize) -> bool {
         let breaks = self.bytes[..at].iter().rev().take_while(|b| is_break(**b)).count();
         let end = at - breaks;
-        let reach = WRAP_COLUMNS.last().copied().unwrap_or(0) + 1;
-        WRAP_COLUMNS.contains(&(end - self.line_start(end, reach)))
+        end - self.line_start(end, MIN_WRAP_COLUMNS + 1) >= MIN_WRAP_COLUMNS
     }
 
     /// The start of the line around `at`, at most `reach` bytes back.
