@@ -6,7 +6,7 @@
 //! (no input has come for a while) prefixes of known secrets under four bytes are not held.
 
 use crate::{
-    Mask, context, header,
+    Mask, context, link,
     mask::Hit,
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
@@ -15,7 +15,7 @@ use crate::{
 use std::{collections::VecDeque, ops::Range};
 
 /// Decided text that is kept, because rules inspect what precedes a value.
-const CONTEXT_BYTES: usize = 640;
+const CONTEXT_BYTES: usize = context::REINSPECT_BYTES + 640;
 /// The most that one placeholder replaces.
 const MAX_GROUP_BYTES: usize = 128 * 1024;
 /// A shorter text inside an escape sequence contains no secret.
@@ -141,7 +141,7 @@ impl Engine {
         end: bool,
     ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
         let view = self.visible.view(raw, end);
-        let mut hold = header::unfinished_link(view, flush).unwrap_or(view.len());
+        let mut hold = link::unfinished_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
         let mut continued = Vec::new();
         // A token that ends with its line may continue on the next.
@@ -149,7 +149,7 @@ impl Engine {
             let mut next = Some((at, rule));
             while let Some((at, rule)) = next.take() {
                 match shape::inspect_continuation(view, at, &rule) {
-                    Inspection::Nothing => {}
+                    Inspection::Nothing | Inspection::Several(..) => {}
                     Inspection::Open(from) => {
                         *hold = (*hold).min(from);
                         if !continued.contains(&(from, rule.clone())) {
@@ -182,6 +182,10 @@ impl Engine {
             match mask.inspect_hit(view, start, to, hit, caches) {
                 Inspection::Nothing => {}
                 Inspection::Open(from) => hold = hold.min(from),
+                Inspection::Several(found, open) => {
+                    hold = open.map_or(hold, |from| hold.min(from));
+                    spans.extend(found);
+                }
                 Inspection::Found(span) => {
                     if mask.is_header(hit) {
                         header = span.end;

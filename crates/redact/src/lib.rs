@@ -3,6 +3,9 @@
 //! Secrets are redacted once, before the first byte is stored. A [`Mask`] says what to search for; a [`Scrubber`] redacts
 //! one stream with it. No other crate may mint [`Clean`].
 
+mod account_file;
+mod call;
+mod command_line;
 mod context;
 mod engine;
 pub mod examples;
@@ -11,14 +14,20 @@ mod header;
 mod keyword_search;
 mod known_secrets;
 mod line_breaks;
+mod link;
 mod mask;
 mod pem;
+mod pipe;
+mod places;
+mod programs;
 mod redacted_file;
 mod rules;
 mod scrubber;
+mod secret_block;
 mod shape;
 mod span;
 mod tail;
+mod value_reader;
 mod visible_text;
 mod words;
 
@@ -56,7 +65,9 @@ pub const CONTEXT_RULES: &[(&str, &str)] = &[
     ("secret-value", "The value of a name that contains key, token, secret or credential"),
     ("authorization", "The credentials of an Authorization header"),
     ("cookie", "The values of Cookie and Set-Cookie headers"),
-    ("url-password", "The password in scheme://user:password@host"),
+    ("url-password", "The password in scheme://user:password@host, or a token alone before the @"),
+    ("command-password", "An argument of a program that is a password: curl -u, mysql -p, echo V | docker login"),
+    ("file-password", "A password in a file without names: .pgpass, sasl_passwd, the data of a Kubernetes Secret"),
 ];
 
 /// The placeholders in a text, from left to right.

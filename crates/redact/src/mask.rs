@@ -3,7 +3,7 @@
 use crate::{
     KnownSecrets, context, header, keyword_search,
     line_breaks::BreakPairs,
-    pem,
+    link, pem, places,
     rules::{self, FREE_KEYWORDS, RULES, Shape, keywords_with_head},
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
@@ -119,6 +119,8 @@ enum TextMeaning {
     Key,
     Putty,
     Rule(usize),
+    /// A text beside which a secret may be.
+    Place(places::InspectPlace),
 }
 
 fn fixed_search() -> &'static FixedSearch {
@@ -129,7 +131,8 @@ fn fixed_search() -> &'static FixedSearch {
         let keys = [(pem::PEM_START, TextMeaning::Key), (pem::PUTTY_START, TextMeaning::Putty)];
         let free = FREE_KEYWORDS.iter().map(|k| (k.text, TextMeaning::Rule(k.rule)));
         // A search is the faster the longer its shortest pattern is.
-        let all = words.chain(headers).chain(keys).chain(free);
+        let beside = places::places().map(|(text, inspect)| (text, TextMeaning::Place(inspect)));
+        let all = words.chain(headers).chain(keys).chain(free).chain(beside);
         let (short, long): (Vec<_>, Vec<_>) = all.partition(|(text, _)| text.len() < 4);
         let search =
             |these: &[(&str, TextMeaning)]| Searcher::new(&these.iter().map(|(text, _)| *text).collect::<Vec<_>>());
@@ -336,7 +339,7 @@ impl Mask {
     ) -> Inspection {
         match hit {
             Hit::Value => Inspection::Found(Span::new(start, end, "known-value", Rank::Known)),
-            Hit::At => header::inspect_at_sign(view, start),
+            Hit::At => link::inspect_at_sign(view, start),
             Hit::Rule(n, wrap) => match shape::inspect_keyword(view, start, end, n, caches) {
                 Inspection::Found(span)
                     if wrap.is_none_or(|at| at >= span.end)
@@ -361,6 +364,7 @@ impl Mask {
                 TextMeaning::Key => pem::inspect_pem(view, start),
                 TextMeaning::Putty => pem::inspect_putty(view, end),
                 TextMeaning::Rule(n) => shape::inspect_keyword(view, start, end, n, caches),
+                TextMeaning::Place(inspect) => inspect(view, start, end),
             },
             Hit::User(n) => {
                 let Some(user) = &self.user else { return Inspection::Nothing };

@@ -37,3 +37,22 @@ pub(crate) const PLACEHOLDER_WORDS: &str = "\
     float double char date array list dict self this args input output name type status error fail failed success ok \
     yes no on off any all new old next prev current reset forgot confirm repeat enter password1 pass postgres root \
     admin guest minioadmin option some vec static const let var return function async await import from class struct";
+
+/// Words that end with `pass` and name no password.
+pub(crate) const PASS_WORDS: &str = "\
+    bypass compass encompass surpass trespass multipass subpass renderpass lowpass highpass bandpass overpass underpass \
+    by_pass by-pass low_pass high_pass low-pass high-pass render_pass first_pass second_pass last_pass one_pass \
+    two_pass single_pass single-pass multi_pass multi-pass sub_pass mod_pass allpass all_pass proxy_pass fastcgi_pass \
+    uwsgi_pass grpc_pass scgi_pass memcached_pass proxypass lto_pass opt_pass test_pass tests_pass checks_pass";
+
+/// Names whose value is a secret only if it is long and random.
+pub(crate) const RANDOM_NAME_WORDS: &str = "\
+    auth _auth creds salt seed license code sig sid connect.sid sessionid jsessionid phpsessid asp.net_sessionid \
+    session_id laravel_session _session session cf_clearance li_at roblosecurity";
+
+/// Parts of names of algorithms, encodings and versions, which have numbers like passphrases.
+pub(crate) const ALGORITHM_WORDS: &str = "\
+    sha sha1 sha2 sha3 sha224 sha256 sha384 sha512 md4 md5 aes aes128 aes192 aes256 rsa dsa ecdsa ed25519 hmac utf utf8 \
+    iso ascii base base32 base64 bcrypt scrypt argon2 argon2i argon2id pbkdf2 scram gcm cbc ctr tls ssl http https \
+    x509 pkcs pkcs1 pkcs8 pkcs12 rfc v1 v2 v3 version char chars bit bits byte bytes min max len length password passwd \
+    secret token user pwd var arg param value line column page step test example";
