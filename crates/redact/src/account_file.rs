@@ -125,7 +125,8 @@ pub(crate) fn inspect_community(view: TextView<'_>, start: usize, end: usize) ->
 
 /// Inspects `login: user / V`.
 pub(crate) fn inspect_login(view: TextView<'_>, start: usize, end: usize) -> Inspection {
-    if start > 0 && view.bytes[start - 1].is_ascii_alphanumeric() {
+    let before = &view.bytes[..start];
+    if !matches!(before, [.., b'l' | b'L']) || matches!(before, [.., b, _] if b.is_ascii_alphanumeric()) {
         return Inspection::Nothing;
     }
     let mut r = ValueReader { view, at: end, value: None };
@@ -142,6 +143,33 @@ pub(crate) fn inspect_login(view: TextView<'_>, start: usize, end: usize) -> Ins
         let from = r.at;
         Some(match read_password(r, 6)? {
             Inspection::Found(span) if guard::is_token_like(&r.view.bytes[from..span.end]) => Inspection::Found(span),
+            _ => Inspection::Nothing,
+        })
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}
+
+/// Inspects `"github-oauth": {"github.com": "V"}` of Composer.
+pub(crate) fn inspect_host_tokens(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
+    let mut r = ValueReader { view, at: end, value: None };
+    let read = |r: &mut ValueReader<'_>| {
+        let between = |b: u8| matches!(b, b' ' | b':' | b'{' | BREAK | b'\t');
+        r.skip(24, between)?;
+        if !r.take_byte(b'"')? {
+            return Some(Inspection::Nothing);
+        }
+        r.skip(MAX_FIELD_BYTES, |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))?;
+        if !r.take_byte(b'"')? {
+            return Some(Inspection::Nothing);
+        }
+        r.skip(4, |b| matches!(b, b' ' | b':'))?;
+        if !r.take_byte(b'"')? {
+            return Some(Inspection::Nothing);
+        }
+        Some(match read_password(r, 16)? {
+            Inspection::Found(span) if guard::is_token_like(&r.view.bytes[span.start..span.end]) => {
+                Inspection::Found(span)
+            }
             _ => Inspection::Nothing,
         })
     };

@@ -396,7 +396,7 @@ fn take_part(view: TextView<'_>, part: Part, argument: Argument, from: usize, fi
     let value = &view.bytes[start..end];
     let token = matches!(part, Part::Token) || part == Part::AfterColonOrToken && start == from;
     let long = value.len() >= MAX_VALUE_BYTES;
-    let is_link = matches!(part, Part::AfterColon | Part::Connection | Part::AfterSlash) && value.starts_with(b"/");
+    let is_link = matches!(part, Part::AfterColon | Part::Connection | Part::AfterSlash) && value.starts_with(b"//");
     if !is_argument_secret(value) || is_link || token && !guard::is_token_like(value) {
         return;
     }

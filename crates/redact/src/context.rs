@@ -136,6 +136,13 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
     };
     let mut end = find_value_end(r, &extent)?;
+    // `--creds user:V`
+    let user = if strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"creds") {
+        view.bytes[start..end].iter().position(|b| *b == b':').map_or(0, |n| n + 1)
+    } else {
+        0
+    };
+    let start = start + user;
     if end == start {
         return Some(Inspection::Nothing);
     }
@@ -144,6 +151,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let value = &*view.without_breaks(start..end);
     let fits = match separator {
         Separator::Prose => guard::is_password_in_prose(value),
+        _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),
         _ => guard::is_secret(strength, name, value, &setting),
     };
     let code = strength == NameStrength::Random && !is_random_in_place(r, &name_info, end)?;
@@ -301,6 +309,8 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         }
     }
     let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    // Behind a blank the value itself may begin.
+    r.value = (blanks > 0).then_some(r.at);
     // Most hits are plain words: no separator follows them.
     let flag = name.starts_with(b"-");
     let in_tag = before(1) == Some(b'<');
@@ -344,6 +354,10 @@ fn read_value_start(
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'N' | b'@');
     skip_wrapper(r)?;
+    // `-passin pass:V`; other words before the colon tell where the password is.
+    if name_info.name.starts_with(b"-") && r.peek()? == b'p' {
+        skip_text(r, b"pass:")?;
+    }
     // `PWD={V}` of a connection string.
     let follows_part = name_info.begin.checked_sub(1).is_some_and(|i| r.view.bytes[i] == b';');
     if separator == Separator::Equals(true) && follows_part && r.peek()? == b'{' && r.peek_at(1)? != b'{' {
@@ -593,6 +607,17 @@ fn skip_type(r: &mut ValueReader<'_>) -> Option<bool> {
     Some(false)
 }
 
+/// Skips this text if it is there.
+fn skip_text(r: &mut ValueReader<'_>, text: &[u8]) -> Option<()> {
+    for (n, want) in text.iter().enumerate() {
+        if r.peek_at(n)? != *want {
+            return Some(());
+        }
+    }
+    r.at += text.len();
+    Some(())
+}
+
 /// Skips what wraps a value in program text: `Some("V")`, `String::from("V")`, `("V")`.
 fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
     const WRAPPERS: &[&[u8]] = &[
@@ -736,9 +761,11 @@ fn ends_at_sign(r: &ValueReader<'_>) -> Option<bool> {
     while n < LONGEST_NAME {
         match r.peek_at(n)? {
             b if b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') => n += 1,
-            // `Initial Catalog=…`, `&amp;`, `key: value`
-            b' ' | b'=' | b':' | b';' | b'"' | b'\'' | b')' | b'}' | b']' | b'(' | b'\\' => return Some(true),
-            BREAK => return Some(true),
+            // `&amp;`, `key: value`
+            b'=' | b':' | b';' | b')' | b'}' | b']' | b'(' | b'\\' => return Some(true),
+            // `Initial Catalog=…`
+            b' ' if n > 1 && r.peek_at(1)?.is_ascii_alphabetic() => n += 1,
+            b'"' | b'\'' => return Some(n == 1),
             _ => return Some(false),
         }
     }

@@ -98,7 +98,11 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     {
         return NameStrength::Password;
     }
-    if contains_any(&lower, &["secret", "credential"]) || is_salt_of_wordpress(written) {
+    if contains_any(&lower, &["secret", "credential"])
+        || is_salt_of_wordpress(written)
+        || lower.starts_with("pypi-token.")
+        || lower == "_auth"
+    {
         return NameStrength::Strong;
     }
     if is_random_name(&lower) {
@@ -482,10 +486,6 @@ fn is_random_value(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     let name = name.to_ascii_lowercase();
     if name.ends_with(b"auth") && is_basic_pair(value) {
         return true;
-    }
-    if name.ends_with(b"creds") && value.len() >= 8 {
-        let pair = value.iter().position(|b| *b == b':').is_some_and(|n| is_token_like(&value[n + 1..]));
-        return pair || digits >= 2 && letters > 2 && !is_wordy(value) && value.len() >= 16;
     }
     let least = if matches!(&*name, b"code" | b"sig") { 20 } else { 16 };
     (setting.plain || setting.shell || setting.quoted)

@@ -46,8 +46,9 @@ fn read_userinfo(view: TextView<'_>, at: usize) -> Option<UserInfo> {
         Some(slash) if slash < colon => return None,
         Some(slash) => {
             let first = &info[colon + 1..slash];
-            let port = first.iter().all(u8::is_ascii_digit) || matches!(first, [b'$' | b'{' | b'%', ..]);
-            if port || user.iter().any(|b| matches!(b, b'@' | b'[')) || password.starts_with(b"/") {
+            let port =
+                !first.is_empty() && first.iter().all(u8::is_ascii_digit) || matches!(first, [b'$' | b'{' | b'%', ..]);
+            if port || user.iter().any(|b| matches!(b, b'@' | b'[')) || password.starts_with(b"//") {
                 return None;
             }
         }
@@ -121,8 +122,12 @@ pub(crate) fn unfinished_link(view: TextView<'_>, flush: bool) -> Option<usize> 
     let end = view.len();
     match read_userinfo(view, end)? {
         UserInfo::Password(start) => {
-            // A port number looks the same, and users type those.
-            let port = end - start <= 5 && view.bytes[start..end].iter().all(u8::is_ascii_digit);
+            // A port number looks the same, and users type those: behind a host up to five digits, else three.
+            let user =
+                &view.bytes[view.bytes[..start].iter().rposition(|b| *b == b'/').map_or(0, |n| n + 1)..start - 1];
+            let host = user == b"localhost" || user.contains(&b'.') || user.ends_with(b"]");
+            let longest = if host { 5 } else { 3 };
+            let port = end - start <= longest && view.bytes[start..end].iter().all(u8::is_ascii_digit);
             (start < end && !(flush && port)).then_some(start)
         }
         // A host that is being typed looks the same.

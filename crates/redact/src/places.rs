@@ -23,6 +23,7 @@ const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     ("community ", account_file::inspect_community),
     ("ogin: ", account_file::inspect_login),
     ("thin:", link::inspect_oracle),
+    ("-oauth\"", account_file::inspect_host_tokens),
     ("PDO(", call::inspect_call),
     ("onnection(", call::inspect_call),
     ("_connect(", call::inspect_call),

@@ -209,6 +209,7 @@ pub(crate) const COMMAND_TEXTS: &[&str] = &[
     " -U ",
     " -a ",
     " -pw ",
+    " --auth ",
     " login ",
     "twine ",
     "secret set",

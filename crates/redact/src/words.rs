@@ -23,7 +23,7 @@ pub(crate) const TELLING_NAME_WORDS: &str = "\
     api access auth private priv signing sign_ encrypt master bearer refresh session client account service admin \
     deploy bot app ssh license subscription storage shared webhook registry npm github gitlab slack aws azure gcp \
     openai anthropic stripe heroku vault secret csrf xsrf jwt oauth id_token idtoken device publish upload push user \
-    root server security consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
+    root server security validation decryption consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
     cloudflare digitalocean hook bridge";
 
 /// Words that are written in place of a secret.
