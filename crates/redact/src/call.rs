@@ -65,7 +65,19 @@ fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
 /// Inspects `IDENTIFIED BY V` of a statement that creates or alters a user.
 pub(crate) fn inspect_identified(view: TextView<'_>, start: usize, end: usize) -> Inspection {
     let before = view.bytes[start.saturating_sub(160)..start].to_ascii_uppercase();
-    if ![&b"CREATE"[..], b"ALTER", b"GRANT"].iter().any(|w| memchr::memmem::find(&before, w).is_some()) {
+    if ![
+        &b"CREATE USER"[..],
+        b"ALTER USER",
+        b"CREATE LOGIN",
+        b"ALTER LOGIN",
+        b"GRANT ",
+        b"CREATE ROLE",
+        b"ALTER ROLE",
+        b" LINK ",
+    ]
+    .iter()
+    .any(|w| memchr::memmem::find(&before, w).is_some())
+    {
         return Inspection::Nothing;
     }
     let mut r = ValueReader { view, at: end, value: None };

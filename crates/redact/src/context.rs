@@ -130,7 +130,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let alone = shell && is_assignment(view, begin);
     let extent = ValueExtent {
         quote,
-        to_blank: alone || separator == Separator::Prose || starts_config_line(view, begin, separator, opened),
+        to_blank: alone || separator == Separator::Prose,
         in_tag: separator == Separator::Tag,
         to_line_end: separator == Separator::Block,
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
@@ -571,14 +571,6 @@ fn is_definition(view: TextView<'_>, begin: usize) -> bool {
 /// Names that routers write with the type of the encryption between them and the value.
 fn is_typed_name(name: &[u8]) -> bool {
     matches!(name, b"password" | b"secret" | b"key" | b"key-string" | b"pre-shared-key" | b"md5-key")
-}
-
-/// Whether a line of a configuration begins with this name, so that its value ends with a blank.
-fn starts_config_line(view: TextView<'_>, begin: usize, separator: Separator, opened: bool) -> bool {
-    let line = view.line_start(begin, 64);
-    matches!(separator, Separator::Colon(true) | Separator::Equals(_))
-        && !opened
-        && matches!(view.bytes[line..begin].trim_ascii(), b"" | b"-" | b"+" | b"~" | b"*")
 }
 
 fn rule_for(strength: NameStrength) -> &'static str {

@@ -258,6 +258,7 @@ fn is_path(value: &[u8]) -> bool {
             && parts.clone().count() >= 2
             && parts.clone().all(|p| wordy(p) && p.len() < 24)
         || memchr::memmem::find(value, b"://").is_some()
+        || memchr::memmem::find(value, b".html#").is_some()
         || [
             &b".pem"[..],
             b".key",
@@ -352,7 +353,7 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
     // `certs[0][2]`, `request.key):`
     let name = value.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')).count();
     let indexed = name > 0 && matches!(value.get(name), Some(b'[' | b'('));
-    let closes = value.contains(&b')') && !value.contains(&b'(');
+    let closes = value.contains(&b')') && !value.contains(&b'(') || !setting.quoted && value[0] == b'(';
     indexed
         || closes
         || call
@@ -366,6 +367,10 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
 /// Whether a value is a secret, given the strength of its name and how it is written.
 pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
+        return false;
+    }
+    // `MASK_PASS = 0x0100`
+    if value.len() <= 10 && value.starts_with(b"0x") && value[2..].iter().all(u8::is_ascii_hexdigit) {
         return false;
     }
     let password = strength == NameStrength::Password;

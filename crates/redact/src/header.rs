@@ -32,6 +32,10 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
         }
         r.at += 1;
     }
+    // `authorization::Type`
+    if r.peek()? == b':' {
+        return Some(Inspection::Nothing);
+    }
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
     r.value = Some(r.at);
     r.read_quote()?;
