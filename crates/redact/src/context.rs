@@ -132,7 +132,8 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         quote,
         to_blank: alone || separator == Separator::Prose,
         in_tag: separator == Separator::Tag,
-        to_line_end: separator == Separator::Block,
+        to_line_end: separator == Separator::Block
+            || strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"mnemonic"),
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
     };
     let mut end = find_value_end(r, &extent)?;
@@ -313,7 +314,11 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     r.value = (blanks > 0).then_some(r.at);
     // Most hits are plain words: no separator follows them.
     let flag = name.starts_with(b"-");
-    let in_tag = before(1) == Some(b'<');
+    // `<name>`, but not the argument of a type or the name of a group.
+    let in_tag = before(1) == Some(b'<') && !before(2).is_some_and(|b| b.is_ascii_alphanumeric() || b == b':');
+    if before(1) == Some(b'<') && !in_tag {
+        return Some(None);
+    }
     let separated = match r.peek()? {
         b'=' | b':' | b'?' | b'+' | b'%' => true,
         b'>' => in_tag,
@@ -543,23 +548,12 @@ fn is_command(view: TextView<'_>, begin: usize, name: &[u8]) -> bool {
 
 /// Whether the command before a name sets it to the next argument: `aws configure set NAME V`, `enable secret V`.
 fn is_setting_command(view: TextView<'_>, begin: usize) -> bool {
-    const SETTERS: &[&[u8]] = &[
-        b"configure set",
-        b"config set",
-        b" config",
-        b"nmcli ",
-        b"iwconfig ",
-        b"enable",
-        b"username ",
-        b"neighbor ",
-        b"-server ",
-        b"isakmp",
-        b"user: ",
-        b"User: ",
-    ];
+    const INSIDE: &[&[u8]] = &[b"configure set", b"config set", b" config ", b"nmcli ", b"iwconfig ", b"-server "];
+    const FIRST: &[&[u8]] = &[b"enable ", b"username ", b"neighbor ", b"crypto isakmp ", b"user: ", b"User: ", b"set "];
     let line = view.line_start(begin, 128);
     let before = &view.bytes[line..begin];
-    before.len() > 4 && SETTERS.iter().any(|s| memchr::memmem::find(before, s).is_some())
+    INSIDE.iter().any(|s| memchr::memmem::find(before, s).is_some())
+        || FIRST.iter().any(|s| before.trim_ascii_start().starts_with(s))
 }
 
 /// Whether the name is defined by a preprocessor.

@@ -94,7 +94,6 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
         || lower.ends_with("psk")
         || lower == "pw"
         || ["_pw", "-pw", ".pw", "dbpw"].iter().any(|e| lower.ends_with(e))
-        || contains_any(&lower, &["mnemonic"])
     {
         return NameStrength::Password;
     }
@@ -105,7 +104,7 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     {
         return NameStrength::Strong;
     }
-    if is_random_name(&lower) {
+    if is_random_name(&lower) || lower.contains("mnemonic") {
         return NameStrength::Random;
     }
     let name = name_stem(&lower);
@@ -215,7 +214,7 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     if parts.iter().any(|p| has(p)) || !value.iter().any(u8::is_ascii_digit) && words.iter().any(|w| has(w)) {
         return true;
     }
-    std::str::from_utf8(&lower).is_ok_and(|v| is_word(v.trim_end_matches(['!', '?', '.', ',', ';', ':'])))
+    std::str::from_utf8(&lower).is_ok_and(|v| is_word(v.trim_matches(['!', '?', '.', ',', ';', ':', '[', ']'])))
 }
 
 /// A name of one case, numbered at most at its end.
@@ -369,6 +368,11 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
         return false;
     }
+    // A list of names: `'OPTION_PASSWORD', 'OPTION_DATA'`; a pattern: `r'(?:x)'`.
+    let is_name = |b: &u8| b.is_ascii_uppercase() || matches!(b, b'_' | b'*' | b'/');
+    if setting.quoted && !setting.shell && name.iter().chain(value).all(is_name) || value.starts_with(b"(?") {
+        return false;
+    }
     // `MASK_PASS = 0x0100`
     if value.len() <= 10 && value.starts_with(b"0x") && value[2..].iter().all(u8::is_ascii_hexdigit) {
         return false;
@@ -464,7 +468,9 @@ fn is_passphrase(value: &[u8]) -> bool {
 /// Whether a value in a sentence is a password: `password is V`, `password 7 V`.
 pub(crate) fn is_password_in_prose(value: &[u8]) -> bool {
     let long = value.len() >= 8;
-    long && is_token_like(value)
+    long && value.iter().any(u8::is_ascii_digit)
+        && !value.starts_with(b"\\")
+        && is_token_like(value)
         && !is_placeholder(value)
         && !is_path(value)
         && (!is_wordy(value) || is_passphrase(value))
@@ -491,6 +497,9 @@ fn is_random_value(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     let name = name.to_ascii_lowercase();
     if name.ends_with(b"auth") && is_basic_pair(value) {
         return true;
+    }
+    if memchr::memmem::find(&name, b"mnemonic").is_some() {
+        return false;
     }
     let least = if matches!(&*name, b"code" | b"sig") { 20 } else { 16 };
     (setting.plain || setting.shell || setting.quoted)
@@ -548,8 +557,7 @@ pub(crate) fn is_ordinary(value: &[u8]) -> bool {
 pub(crate) fn is_token_like(value: &[u8]) -> bool {
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
-    let signs = value.iter().any(|b| b.is_ascii_punctuation() && !matches!(b, b'-' | b'_' | b'.' | b'/' | b':'));
-    let mixed = digits > 0 && letters > 0 || signs && letters > 0 && digits > 0;
+    let mixed = digits > 0 && letters > 0;
     let random = value.len() >= 16 && !is_wordy(value) && looks_random(value);
     value.len() >= 6
         && (mixed || random)

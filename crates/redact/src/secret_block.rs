@@ -54,11 +54,11 @@ pub(crate) fn inspect_secret_data(view: TextView<'_>, start: usize, end: usize) 
         if !inside || at >= view.len() || at >= limit {
             break;
         }
-        if let Some((from, to)) = line_value(text, blanks)
-            && is_data_value(&text[from..to])
-        {
+        if let Some((from, to)) = line_value(text, blanks) {
             first = first.or(Some(at + from));
-            spans.push(Span::new(at + from, at + to, "file-password", Rank::Context));
+            if is_data_value(&text[from..to]) {
+                spans.push(Span::new(at + from, at + to, "file-password", Rank::Context));
+            }
         }
         at += length + 1;
     }

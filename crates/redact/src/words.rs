@@ -16,7 +16,7 @@ pub(crate) const OTHER_NAME_ENDINGS: &str = "\
     secretname secret-name secret_ref secretref secret-ref secretkeyref token_type tokentype token-type token_url \
     tokenurl token_uri token_endpoint password_file password-file passwordfile passwd_file secret_file secret-file \
     token_file token-file tokenfile password_field secrets_path public_key publickey public-key primary_key \
-    primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary _tokens pwdlastset";
+    primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary passwordmgr withdefaultrealm withpriorauth _min _max _query _policy _encryption _length _tokens pwdlastset";
 
 /// A name with `key` or `token` that contains one of these names a secret.
 pub(crate) const TELLING_NAME_WORDS: &str = "\
@@ -40,7 +40,7 @@ pub(crate) const PLACEHOLDER_WORDS: &str = "\
 
 /// Words that end with `pass` and name no password.
 pub(crate) const PASS_WORDS: &str = "\
-    bypass compass encompass surpass trespass multipass subpass renderpass lowpass highpass bandpass overpass underpass \
+    bypass buypass compass encompass surpass trespass multipass subpass renderpass lowpass highpass bandpass overpass underpass \
     by_pass by-pass low_pass high_pass low-pass high-pass render_pass first_pass second_pass last_pass one_pass \
     two_pass single_pass single-pass multi_pass multi-pass sub_pass mod_pass allpass all_pass proxy_pass fastcgi_pass \
     uwsgi_pass grpc_pass scgi_pass memcached_pass proxypass lto_pass opt_pass test_pass tests_pass checks_pass";

@@ -1,6 +1,7 @@
 //! Places in which secrets stand, each tried with passwords of several kinds and with every way of cutting the text.
 
 use crate::support::{find_leak, mask, name_placeholders, redact_in_pieces};
+use proptest::prelude::*;
 
 /// Kinds of values: `a` letters and digits, `s` with signs that need quotes, `u` with signs that a shell takes as they are,
 /// `w` words with a number, `h` hexadecimal, `b` base64, `t` a long token.
@@ -250,6 +251,52 @@ fn made_up(kind: u8, seed: u64) -> String {
     format!("k{body}7")
 }
 
+/// Places far from what tells them: at most so far as they are looked for.
+fn far_places() -> Vec<String> {
+    let pad = |n: usize| "x".repeat(n);
+    let mut all = Vec::new();
+    for n in [100, 180, 400, 600, 690, 700, 720, 760, 780, 900] {
+        all.push(format!("curl -H 'A: {}' -u bob:kT7§q9 https://x\n", pad(n)));
+        all.push(format!("curl -d '{}' \\\n  -u bob:kT7§q9 \\\n  --proxy-user eve:kT8§q9 https://x\n", pad(n)));
+        all.push(format!("mongosh --host {} -p kT7§q9\n", pad(n)));
+        all.push(format!("sqlcmd -S {} -P kT7§q9\n", pad(n)));
+        all.push(format!("docker login {} -u bob -p kT7§q9\n", pad(n)));
+        all.push(format!("Authorization: Digest username=\"{}\", response=\"kT7§q9\", nonce=\"kT8§q9\"\n", pad(n)));
+        all.push(format!("kind: Secret\nmetadata:\n  name: {}\ndata:\n  a: {}1=\n  b: kT7§q9\nx: y\n", pad(n), pad(n)));
+        all.push(format!("apiVersion: v1\ndata:\n  a: {}1=\n  b: kT7§q9\nkind: Secret\n", pad(n)));
+        all.push(format!("apiVersion: v1\ndata:\n  a: {}1=\n  b: kT7§q9\nkind: ConfigMap\n", pad(n)));
+        all.push(format!(
+            "{{\"kty\":\"RSA\",\"n\":\"{}\",\"d\":\"kT7§aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zq9\"}}\n",
+            pad(n)
+        ));
+        all.push(format!("echo kT7§q9 | docker login {} --password-stdin\n", pad(n / 4)));
+        all.push(format!("https://{}:kT7§q9@host/\n", pad(n / 2)));
+        all.push(format!("name kT7§q9 {}\npassword: |\n    kT7§q9\n    {}\nnext\n", pad(n), pad(n / 4)));
+    }
+    all.iter().map(|t| t.replace('§', "Zx81kqw")).collect()
+}
+
+#[test]
+fn far_places_give_the_same_result_for_every_cut() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for text in far_places() {
+        let input = format!("first line\n{text}then more text\n");
+        let whole = redact_in_pieces(&mask, input.as_bytes(), &[]);
+        let mut plans: Vec<Vec<usize>> = (1..input.len()).step_by(7).map(|at| vec![at]).collect();
+        plans.extend([1, 2, 13, 64, 200].map(|n| vec![n; input.len() / n + 1]));
+        for plan in plans {
+            let cut = redact_in_pieces(&mask, input.as_bytes(), &plan);
+            if cut != whole {
+                let show = |t: &[u8]| name_placeholders(&String::from_utf8_lossy(t)).replace(&"x".repeat(50), "");
+                wrong.push(format!("cut {:?}: {:?} not {:?}", &plan[..plan.len().min(2)], show(&cut), show(&whole)));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 fn cases(seeds: u64) -> impl Iterator<Item = (&'static str, String, String)> {
     FORMS.iter().flat_map(move |(form, kinds)| {
         kinds.bytes().flat_map(move |kind| {
@@ -356,4 +403,37 @@ fn a_pause_exposes_at_most_three_bytes() {
         }
     }
     assert!(wrong.is_empty(), "{} expose:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Halves of the places, and what may stand between them.
+fn fragments() -> Vec<String> {
+    let mut all: Vec<String> =
+        ["\n", " ", "\"", "'", "\\", "\\\"", "=", ":", "|", "; ", "\r\n", "  ", "\x1b[0m", "\x1b[5;1H", "-p", "é"]
+            .map(str::to_owned)
+            .into();
+    for (form, text, _) in cases(1) {
+        let half = text.floor_char_boundary(form.len() / 2);
+        all.extend([text[..half].to_owned(), text[half..].to_owned()]);
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn mixed_places_give_the_same_result_for_every_cut(
+        parts in prop::collection::vec(any::<prop::sample::Index>(), 1..30),
+        cuts in prop::collection::vec(1..40usize, 1..60),
+    ) {
+        let fragments = fragments();
+        let input: String = parts.iter().map(|p| p.get(&fragments).as_str()).collect();
+        let mask = mask(&[]);
+        let whole = redact_in_pieces(&mask, input.as_bytes(), &[]);
+        let cuts: Vec<usize> = cuts.iter().copied().cycle().take(input.len()).collect();
+        for plan in [cuts, vec![1; input.len()]] {
+            let other = redact_in_pieces(&mask, input.as_bytes(), &plan);
+            prop_assert_eq!(String::from_utf8_lossy(&whole), String::from_utf8_lossy(&other), "{:?}", input);
+        }
+    }
 }
