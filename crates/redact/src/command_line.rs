@@ -4,6 +4,7 @@
 //! Commands are read from the name on, for a bounded number of bytes.
 
 use crate::{
+    call,
     context::MAX_VALUE_BYTES,
     guard,
     programs::{Form, PROGRAMS, Part, Program},
@@ -202,6 +203,11 @@ struct Findings {
 
 /// Inspects a command; `start` and `end` delimit a part of the program's name, or a flag or a command of a program.
 pub(crate) fn inspect_command(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    // `mysqli("host", "user", "V")`, `mysql_connect(…)`
+    let word = view.bytes[end..].iter().take(MAX_PROGRAM_BYTES).take_while(|b| is_word_byte(**b)).count();
+    if view.byte(end + word) == Some(b'(') && view.bytes[start..].starts_with(b"mysql") {
+        return call::inspect_call(view, start, end + word);
+    }
     let mut findings = Findings::default();
     let is_flag = matches!(view.bytes[start], b' ' | b'"');
     if is_flag || !read_program(view, start, end, &mut findings) {

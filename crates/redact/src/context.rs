@@ -35,7 +35,6 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "auth: ",
     "AUTH=",
     "creds",
-    "CREDS",
     "salt",
     "SALT",
     "seed",
@@ -43,8 +42,6 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "psk",
     "PSK",
     "nemonic",
-    "NEMONIC",
-    "icense=",
     "ICENSE=",
     "code=",
     "sig=",
@@ -81,6 +78,10 @@ pub(crate) fn inspect_name(view: TextView<'_>, word: usize, length: usize) -> In
     let name = view.bytes[word..word + length].iter().take_while(|b| is_name_byte(**b)).count();
     let before = view.bytes[..word].iter().rev().take(8).take_while(|b| is_name_byte(**b)).count();
     let rest = &view.bytes[word - before..];
+    // `"github-oauth": {"github.com": "V"}`
+    if view.bytes[..word].ends_with(b"-o") && view.bytes[word..word + length].ends_with(b"\"") {
+        return crate::account_file::inspect_host_tokens(view, word, word + length);
+    }
     if rest.starts_with(b"htpasswd") || rest.starts_with(b"wpa_passphrase") {
         return crate::command_line::inspect_command(view, word, word + name);
     }

@@ -218,13 +218,7 @@ pub(crate) const COMMAND_TEXTS: &[&str] = &[
     "bundle config",
     "http-basic",
     "net use",
-    "useradd",
     "SecureString",
-    "\"-P\"",
-    "rdesktop",
     "sqlplus",
-    "impdp",
-    "expdp",
     "exec.py",
-    "impacket-",
 ];
