@@ -8,8 +8,8 @@
 use crate::{
     Mask, context,
     generated::Composition,
-    header,
     learned::Learned,
+    link,
     mask::Hit,
     runs,
     shape::{self, ShapeCaches},
@@ -19,7 +19,7 @@ use crate::{
 use std::{collections::VecDeque, ops::Range};
 
 /// Decided text that is kept, because rules inspect what precedes a value.
-const CONTEXT_BYTES: usize = 640;
+const CONTEXT_BYTES: usize = context::REINSPECT_BYTES + 640;
 /// The most that one placeholder replaces.
 const MAX_GROUP_BYTES: usize = 128 * 1024;
 /// A prefix of a known secret of this length is held even after a flush.
@@ -184,7 +184,7 @@ impl Engine {
     ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
         let (end, flush) = (pause == Pause::End, pause != Pause::None);
         let view = self.visible.view(raw, end);
-        let mut hold = header::unfinished_link(view, flush).unwrap_or(view.len());
+        let mut hold = link::unfinished_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
         let mut continued: Vec<(usize, RuleId)> = Vec::new();
         let is_new = |continued: &[(usize, RuleId)], at: usize| continued.iter().all(|(seen, _)| *seen != at);
@@ -193,7 +193,7 @@ impl Engine {
             let mut next = Some((at, rule));
             while let Some((at, rule)) = next.take() {
                 match shape::inspect_continuation(view, at, &rule) {
-                    Inspection::Nothing => {}
+                    Inspection::Nothing | Inspection::Several(..) => {}
                     Inspection::Open(from) => {
                         *hold = (*hold).min(from);
                         if is_new(&continued, from) {
@@ -231,6 +231,10 @@ impl Engine {
             match mask.inspect_hit(view, start, to, hit, caches) {
                 Inspection::Nothing => {}
                 Inspection::Open(from) => hold = hold.min(from),
+                Inspection::Several(found, open) => {
+                    hold = open.map_or(hold, |from| hold.min(from));
+                    spans.extend(found);
+                }
                 Inspection::Found(span) => {
                     if mask.is_header(hit) {
                         header = span.end;

@@ -3,7 +3,10 @@
 use crate::{
     rules::entropy,
     shape::looks_random,
-    words::{OTHER_NAME_ENDINGS, OTHER_NAME_WORDS, PLACEHOLDER_WORDS, TELLING_NAME_WORDS},
+    words::{
+        ALGORITHM_WORDS, OTHER_NAME_ENDINGS, OTHER_NAME_WORDS, PASS_WORDS, PLACEHOLDER_WORDS, RANDOM_NAME_WORDS,
+        TELLING_NAME_WORDS,
+    },
 };
 use aho_corasick::AhoCorasick;
 use std::{collections::HashSet, sync::OnceLock};
@@ -13,6 +16,8 @@ use std::{collections::HashSet, sync::OnceLock};
 pub(crate) enum NameStrength {
     /// It names something else: `public_key`, `keyboard`, `max_tokens`.
     None,
+    /// `auth`, `salt`, `seed`, `sid`: seldom a secret, unless the value is long and random.
+    Random,
     /// `key` and names that contain `key` or `token`: often the key of a table.
     Weak,
     /// `token` itself: often a secret, but also often a number or a hash.
@@ -85,12 +90,22 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     let Ok(written) = std::str::from_utf8(name) else { return NameStrength::None };
     let lower = written.trim_matches(['-', '.']).to_ascii_lowercase();
     if contains_any(&lower, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"])
-        || lower.ends_with("pass")
+        || lower.ends_with("pass") && !PASS_WORDS.split_ascii_whitespace().any(|w| lower.ends_with(w))
+        || lower.ends_with("psk")
+        || lower == "pw"
+        || ["_pw", "-pw", ".pw", "dbpw"].iter().any(|e| lower.ends_with(e))
     {
         return NameStrength::Password;
     }
-    if contains_any(&lower, &["secret", "credential"]) {
+    if contains_any(&lower, &["secret", "credential"])
+        || is_salt_of_wordpress(written)
+        || lower.starts_with("pypi-token.")
+        || lower == "_auth"
+    {
         return NameStrength::Strong;
+    }
+    if is_random_name(&lower) || lower.contains("mnemonic") {
+        return NameStrength::Random;
     }
     let name = name_stem(&lower);
     // `GITHUB_TOKEN`, `DEPLOY_KEY`: keys of tables are not written like this.
@@ -107,6 +122,19 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     } else {
         NameStrength::Weak
     }
+}
+
+/// The salts of WordPress: `SECURE_AUTH_SALT`.
+fn is_salt_of_wordpress(name: &str) -> bool {
+    let kinds = ["AUTH", "SECURE_AUTH", "LOGGED_IN", "NONCE"];
+    name.strip_suffix("_SALT").or(name.strip_suffix("_KEY")).is_some_and(|k| kinds.contains(&k))
+}
+
+/// Names whose value is a secret only if it is long and random.
+fn is_random_name(name: &str) -> bool {
+    let ends =
+        |word: &str| name.strip_suffix(word).is_some_and(|rest| rest.is_empty() || rest.ends_with(['_', '-', '.']));
+    RANDOM_NAME_WORDS.split_ascii_whitespace().any(ends) || name.starts_with("__secure-")
 }
 
 /// Whether a name does not name a secret, in spite of the words that it contains.
@@ -186,7 +214,7 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     if parts.iter().any(|p| has(p)) || !value.iter().any(u8::is_ascii_digit) && words.iter().any(|w| has(w)) {
         return true;
     }
-    std::str::from_utf8(&lower).is_ok_and(|v| is_word(v.trim_end_matches(['!', '?', '.', ',', ';', ':'])))
+    std::str::from_utf8(&lower).is_ok_and(|v| is_word(v.trim_matches(['!', '?', '.', ',', ';', ':', '[', ']'])))
 }
 
 /// A name of one case, numbered at most at its end.
@@ -229,6 +257,7 @@ fn is_path(value: &[u8]) -> bool {
             && parts.clone().count() >= 2
             && parts.clone().all(|p| wordy(p) && p.len() < 24)
         || memchr::memmem::find(value, b"://").is_some()
+        || memchr::memmem::find(value, b".html#").is_some()
         || [
             &b".pem"[..],
             b".key",
@@ -277,13 +306,22 @@ fn is_wordy(value: &[u8]) -> bool {
 
 /// Whether letters could be words: words have no six consonants in a row, and have vowels.
 fn is_pronounceable(segment: &[u8]) -> bool {
-    let letters: Vec<u8> = segment.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase).collect();
-    if letters.len() < 12 {
-        return true;
-    }
-    let vowel = |b: &u8| matches!(b, b'a' | b'e' | b'i' | b'o' | b'u' | b'y');
+    let letters: Vec<u8> = segment.iter().filter(|b| b.is_ascii_alphabetic()).copied().collect();
+    let vowel = |b: &u8| matches!(b.to_ascii_lowercase(), b'a' | b'e' | b'i' | b'o' | b'u' | b'y');
     let vowels = letters.iter().filter(|b| vowel(b)).count();
-    let longest = letters.split(vowel).map(<[u8]>::len).max().unwrap_or(0);
+    if letters.len() < 12 {
+        return letters.len() < 7 || vowels > 0;
+    }
+    // Consonants meet where two words do: `PasswordMgrWith`.
+    let (mut longest, mut run, mut before) = (0, 0, b'A');
+    for b in &letters {
+        run = if vowel(b) { 0 } else { run + 1 };
+        if before.is_ascii_lowercase() && b.is_ascii_uppercase() {
+            run = run.min(1);
+        }
+        longest = longest.max(run);
+        before = *b;
+    }
     longest < 6 && vowels * 5 >= letters.len() && vowels * 3 <= letters.len() * 2
 }
 
@@ -314,7 +352,7 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
     // `certs[0][2]`, `request.key):`
     let name = value.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')).count();
     let indexed = name > 0 && matches!(value.get(name), Some(b'[' | b'('));
-    let closes = value.contains(&b')') && !value.contains(&b'(');
+    let closes = value.contains(&b')') && !value.contains(&b'(') || !setting.quoted && value[0] == b'(';
     indexed
         || closes
         || call
@@ -330,24 +368,40 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
         return false;
     }
+    // A list of names: `'OPTION_PASSWORD', 'OPTION_DATA'`; a pattern: `r'(?:x)'`.
+    let is_name = |b: &u8| b.is_ascii_uppercase() || matches!(b, b'_' | b'*' | b'/');
+    if setting.quoted && !setting.shell && name.iter().chain(value).all(is_name) || value.starts_with(b"(?") {
+        return false;
+    }
+    // `MASK_PASS = 0x0100`
+    if value.len() <= 10 && value.starts_with(b"0x") && value[2..].iter().all(u8::is_ascii_hexdigit) {
+        return false;
+    }
     let password = strength == NameStrength::Password;
+    let scrambled = setting.quoted && is_scrambled(value);
+    let drive = matches!(value, [letter, b':', b'\\' | b'/', ..] if letter.is_ascii_alphabetic());
     let rooted = value.starts_with(b"/")
         || value.starts_with(b"./")
         || value.starts_with(b"~/")
         || memchr::memmem::find(value, b"://").is_some();
-    if is_path(value) && (!password || rooted) {
+    if drive || is_path(value) && (!password || rooted) && !scrambled {
         return false;
     }
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
     let blanks = value.iter().filter(|b| **b == b' ').count();
     // Blanks: a sentence.
-    if blanks > 0 && (!password || blanks > 6 || digits == 0 && blanks < 3) {
+    if blanks >= 11 && is_mnemonic(name, value) {
+        return true;
+    }
+    if blanks > 0 && !scrambled && (!password || blanks > 6 || digits == 0 && blanks < 3) {
         return false;
     }
     let wordy = is_wordy(value);
     match strength {
         NameStrength::None => false,
+        NameStrength::Random => is_random_value(name, value, setting),
+        NameStrength::Password if is_short_name(name) && !is_salted_word(value) => false,
         NameStrength::Password if digits == value.len() => setting.plain && digits >= 4 || setting.shell && digits >= 6,
         NameStrength::Password if !wordy => {
             setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || looks_random(value))
@@ -362,7 +416,7 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
             let strong = mixed && value.len() >= 8 || value.len() >= 16 && entropy(value) >= 3.0;
             strong
                 && (setting.plain || value.len() >= 16 && entropy(value) >= 3.0)
-                && !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>'))
+                && (scrambled || !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>')))
         }
         NameStrength::Weak => {
             let is_token = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
@@ -389,7 +443,107 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
     let config =
         setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
+    if is_passphrase(value) && (setting.plain || setting.quoted || !value.contains(&b'_')) {
+        return true;
+    }
     !own && value.len() >= 6 && (numbered || config && value.is_ascii() && !value.contains(&b'.'))
+}
+
+/// Words joined by dashes, with a number: `crimson-otter-9417`. Names of algorithms and versions are no passphrases.
+fn is_passphrase(value: &[u8]) -> bool {
+    let segments = || value.split(|b| matches!(b, b'-' | b'_')).filter(|s| !s.is_empty());
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    let is_other = |s: &[u8]| {
+        let lower = s.to_ascii_lowercase();
+        std::str::from_utf8(&lower).is_ok_and(|s| ALGORITHM_WORDS.split_ascii_whitespace().any(|w| w == s))
+    };
+    value.len() >= 10
+        && digits >= 2
+        && segments().count() >= 2
+        && value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'!' | b'+'))
+        && value.iter().filter(|b| b.is_ascii_alphabetic()).count() >= 4
+        && !segments().any(is_other)
+}
+
+/// Whether a value in a sentence is a password: `password is V`, `password 7 V`.
+pub(crate) fn is_password_in_prose(value: &[u8]) -> bool {
+    let long = value.len() >= 8;
+    long && value.iter().any(u8::is_ascii_digit)
+        && !value.starts_with(b"\\")
+        && is_token_like(value)
+        && !is_placeholder(value)
+        && !is_path(value)
+        && (!is_wordy(value) || is_passphrase(value))
+}
+
+/// Names that are also ordinary words: `pass`, `pw`.
+fn is_short_name(name: &[u8]) -> bool {
+    let name: Vec<u8> = name.iter().filter(|b| **b != b'-').map(u8::to_ascii_lowercase).collect();
+    matches!(&*name, b"pass" | b"pw")
+}
+
+/// A word with a digit, or random text, of six bytes or more.
+fn is_salted_word(value: &[u8]) -> bool {
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    let signs = value.iter().any(|b| matches!(b, b'!' | b'@' | b'#' | b'%' | b'^' | b'&' | b'~'));
+    value.len() >= 6 && digits < value.len() && (digits > 0 || signs || !is_wordy(value))
+}
+
+/// A long random value of a name that seldom has a secret.
+fn is_random_value(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
+    let is_token = |b: &u8| b.is_ascii_alphanumeric() || b"_-+=/.%~:|!".contains(b);
+    let name = name.to_ascii_lowercase();
+    if name.ends_with(b"auth") && is_basic_pair(value) {
+        return true;
+    }
+    if memchr::memmem::find(&name, b"mnemonic").is_some() {
+        return false;
+    }
+    let least = if matches!(&*name, b"code" | b"sig") { 20 } else { 16 };
+    (setting.plain || setting.shell || setting.quoted)
+        && value.len() >= least
+        && digits >= 2
+        && letters >= 2
+        && value.iter().all(is_token)
+        && !is_wordy(value)
+        && !is_uuid(value)
+        && !is_path(value)
+        && entropy(value) >= 3.0
+}
+
+/// Base64 of `user:password`.
+pub(crate) fn is_basic_pair(value: &[u8]) -> bool {
+    use base64::Engine as _;
+    let stripped: Vec<u8> = value.iter().copied().filter(|b| *b != b'=').collect();
+    if stripped.len() < 8 || stripped.len() > 512 {
+        return false;
+    }
+    base64::engine::general_purpose::STANDARD_NO_PAD
+        .decode(&stripped)
+        .is_ok_and(|t| t.contains(&b':') && t.iter().all(|b| b.is_ascii_graphic() || *b == b' ' || !b.is_ascii()))
+}
+
+/// Twelve or more short words in lower case: the words of a wallet.
+fn is_mnemonic(name: &[u8], value: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    let telling = [&b"mnemonic"[..], b"seed", b"phrase", b"secret"];
+    telling.iter().any(|t| memchr::memmem::find(&name, t).is_some())
+        && value.split(|b| *b == b' ').all(|w| (3..=8).contains(&w.len()) && w.iter().all(u8::is_ascii_lowercase))
+        && matches!(value.split(|b| *b == b' ').count(), 12 | 15 | 18 | 21 | 24)
+}
+
+/// A long value in which letters, digits and signs alternate, as generators of keys write them; blanks may be among them.
+fn is_scrambled(value: &[u8]) -> bool {
+    let kind = |b: u8| match b {
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        b'0'..=b'9' => 3,
+        _ => 4,
+    };
+    let changes = value.windows(2).filter(|w| kind(w[0]) != kind(w[1])).count();
+    value.len() >= 32 && changes * 5 >= value.len() * 2
 }
 
 /// Whether the value of a telling variable is a switch, a path or a word rather than a secret.
@@ -397,4 +551,47 @@ pub(crate) fn is_ordinary(value: &[u8]) -> bool {
     is_placeholder(value)
         || is_path(value)
         || value.len() < 16 && value.iter().all(u8::is_ascii_digit) && value.len() < 6
+}
+
+/// Whether a value is a token or a password with digits, rather than a word, an option or a path.
+pub(crate) fn is_token_like(value: &[u8]) -> bool {
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
+    let mixed = digits > 0 && letters > 0;
+    let random = value.len() >= 16 && !is_wordy(value) && looks_random(value);
+    value.len() >= 6
+        && (mixed || random)
+        && !value.iter().any(u8::is_ascii_whitespace)
+        && !value.starts_with(b"\\\\")
+        && memchr::memmem::find(value, b"://").is_none()
+        && !(value.starts_with(b"/") && is_path(value))
+}
+
+/// Whether this is a variable of a shell or of a batch file, in a form that values hardly have.
+pub(crate) fn is_shell_variable(value: &[u8]) -> bool {
+    let variable = value.strip_prefix(b"$").is_some_and(|name| {
+        name.len() < 2
+            || name.starts_with(b"env:")
+            || name.starts_with(b"{")
+            || name.starts_with(b"(")
+            || name.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
+    });
+    variable || value.starts_with(b"`") || value.len() > 2 && value.starts_with(b"!") && value.ends_with(b"!")
+}
+
+/// Whether this is a template or an expression: it contains a variable, or a call.
+pub(crate) fn is_code_like(value: &[u8]) -> bool {
+    let has = |part: &[u8]| memchr::memmem::find(value, part).is_some();
+    has(b"${") || has(b"$(") || has(b"{{") || has(b"://") || has(b"()")
+}
+
+/// Whether this looks like a token of a generator: letters and digits that alternate, and no words.
+pub(crate) fn is_random_token(value: &[u8]) -> bool {
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    digits >= 2
+        && digits < value.len()
+        && looks_random(value)
+        && !is_wordy(value)
+        && !is_uuid(value)
+        && entropy(value) >= 3.0
 }

@@ -1,9 +1,11 @@
-//! Finds the values of headers that contain secrets alone, and the passwords of links.
+//! Finds the values of headers that contain secrets alone.
 
 use crate::{
-    context::{MAX_BLANKS, MAX_VALUE_BYTES, ValueReader, is_name_byte, skip_scheme},
+    command_line::MAX_COMMAND_BYTES,
+    context::{MAX_BLANKS, MAX_VALUE_BYTES, is_name_byte, skip_scheme},
     guard,
     span::{Inspection, Rank, Span},
+    value_reader::{BREAK, Quote, ValueReader},
     visible_text::{TextView, is_break},
 };
 
@@ -30,6 +32,10 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
         }
         r.at += 1;
     }
+    // `authorization::Type`
+    if r.peek()? == b':' {
+        return Some(Inspection::Nothing);
+    }
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
     r.value = Some(r.at);
     r.read_quote()?;
@@ -40,6 +46,9 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
             return Some(Inspection::Nothing);
         }
     } else {
+        if let Some(found) = read_parts(r, at)? {
+            return Some(found);
+        }
         skip_scheme(r)?;
         // An unknown scheme: a word, followed by another one.
         let word =
@@ -82,58 +91,88 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     Some(Inspection::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
 }
 
-/// The longest user and password before the `@` of a link.
-const MAX_USERINFO_BYTES: usize = 384;
+/// Schemes whose credentials are a list of names and values, and the names whose values are secret.
+const PART_SCHEMES: &[&[u8]] = &[b"digest ", b"hawk ", b"oauth "];
+const SECRET_PARTS: &[&[u8]] = &[
+    b"response",
+    b"cnonce",
+    b"nonce",
+    b"mac",
+    b"oauth_signature",
+    b"oauth_token",
+    b"oauth_token_secret",
+    b"oauth_verifier",
+    b"signature",
+];
 
-fn is_userinfo_byte(b: u8) -> bool {
-    !matches!(b, b' ' | b'\t' | b'/' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | b'(' | b')') && !b.is_ascii_control()
-}
-
-/// The password between `scheme://user:` and `at`, if there is one.
-fn link_password(view: TextView<'_>, at: usize) -> Option<(usize, usize)> {
-    let mut i = at;
-    let mut colon = None;
-    while i > 0 && at - i < MAX_USERINFO_BYTES && is_userinfo_byte(view.bytes[i - 1]) && !view.is_moved_at(i) {
-        i -= 1;
-        if view.bytes[i] == b':' {
-            colon = Some(i);
+/// Reads `Digest name="V", name=V`: users, realms and addresses stay. The inner `None`: another scheme.
+fn read_parts(r: &mut ValueReader<'_>, header: usize) -> Option<Option<Inspection>> {
+    let mut scheme = None;
+    for name in PART_SCHEMES {
+        let mut matched = 0;
+        while matched < name.len() && r.peek_at(matched)?.to_ascii_lowercase() == name[matched] {
+            matched += 1;
+        }
+        if matched == name.len() {
+            scheme = Some(matched);
+            break;
         }
     }
-    let scheme = i >= 4 && &view.bytes[i - 3..i] == b"://" && view.bytes[i - 4].is_ascii_alphanumeric();
-    let colon = colon.filter(|_| scheme)?;
-    Some((colon + 1, at))
+    let Some(scheme) = scheme else { return Some(None) };
+    let mut parts = ValueReader { view: r.view, at: r.at + scheme, value: None };
+    let mut spans = Vec::new();
+    // One part without names is a token: `OAuth V`.
+    let first = (0..64).take_while(|n| parts.peek_at(*n).is_some_and(is_name_byte)).count();
+    if parts.peek_at(first)? != b'=' {
+        return Some(None);
+    }
+    // Parts that have not come are read when the header is inspected again.
+    while parts.at - header < MAX_COMMAND_BYTES {
+        parts.value = None;
+        match read_part(&mut parts, &mut spans) {
+            Some(true) => {}
+            Some(false) => break,
+            None => {
+                let open = parts.value.filter(|v| *v < r.view.len());
+                return Some(Some(Inspection::from_parts(spans, open)));
+            }
+        }
+    }
+    Some(Some(Inspection::from_parts(spans, None)))
 }
 
-/// Inspects an `@`: in a link, the text between the colon and the `@` is a password.
-pub(crate) fn inspect_at_sign(view: TextView<'_>, at: usize) -> Inspection {
-    // The last `@` before the host counts.
-    if view.byte(at + 1) == Some(b'@') {
-        return Inspection::Nothing;
+/// Reads one `name="V"`. False: the list has ended.
+fn read_part(r: &mut ValueReader<'_>, spans: &mut Vec<Span>) -> Option<bool> {
+    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b','))?;
+    let from = r.at;
+    r.skip(40, is_name_byte)?;
+    let name = r.view.bytes[from..r.at].to_ascii_lowercase();
+    if name.is_empty() || !r.take_byte(b'=')? {
+        return Some(false);
     }
-    let Some((start, end)) = link_password(view, at) else { return Inspection::Nothing };
-    // A password may contain an `@`; the last one before the host counts.
-    let rest = &view.bytes[at + 1..view.len().min(at + MAX_USERINFO_BYTES)];
-    let host = rest.iter().position(|b| !is_userinfo_byte(*b));
-    let Some(host) = host.or((view.end || rest.len() + 1 >= MAX_USERINFO_BYTES).then_some(rest.len())) else {
-        return Inspection::Open(start);
-    };
-    if rest[..host].contains(&b'@') {
-        return Inspection::Nothing;
+    let secret = SECRET_PARTS.contains(&&*name);
+    let quote = r.read_quote()?;
+    let start = r.at;
+    r.value = secret.then_some(start);
+    loop {
+        let b = r.peek()?;
+        let ends = match quote {
+            Quote::Of(q, slashes) => b == BREAK || r.is_closing_quote(q, slashes)?,
+            Quote::None => matches!(b, BREAK | b' ' | b',' | b'"' | b'\'' | b'\\'),
+        };
+        if ends || r.at - start >= MAX_VALUE_BYTES {
+            break;
+        }
+        r.at += 1;
     }
-    let value = &view.bytes[start..end];
-    if value.is_empty() || guard::is_placeholder(value) {
-        return Inspection::Nothing;
+    let value = &r.view.bytes[start..r.at];
+    if secret && value.len() >= 6 && !guard::is_placeholder(value) {
+        spans.push(Span::new(start, r.at, "authorization", Rank::Context));
     }
-    Inspection::Found(Span::new(start, end, "url-password", Rank::Context))
-}
-
-/// The start of a password at the end of the text, in a link whose `@` may still come.
-pub(crate) fn unfinished_link(view: TextView<'_>, flush: bool) -> Option<usize> {
-    if view.end || view.is_moved_at(view.len()) {
-        return None;
+    if let Quote::Of(_, slashes) = quote
+        && r.peek()? != BREAK
+    {
+        r.at += slashes + 1;
     }
-    let (start, end) = link_password(view, view.len())?;
-    // A port number looks the same, and users type those.
-    let port = end - start <= 5 && view.bytes[start..end].iter().all(u8::is_ascii_digit);
-    (start < end && !(flush && port)).then_some(start)
+    Some(r.peek()? == b',' || r.peek()? == b' ')
 }

@@ -3,6 +3,9 @@
 //! Secrets are redacted once, before the first byte is stored. A [`Mask`] says what to search for; a [`Scrubber`] redacts
 //! one stream with it. No other crate may mint [`Clean`].
 
+mod account_file;
+mod call;
+mod command_line;
 mod context;
 mod engine;
 pub mod examples;
@@ -14,19 +17,25 @@ mod known_secrets;
 mod known_values;
 mod learned;
 mod line_breaks;
+mod link;
 mod mask;
 mod named;
 mod pem;
+mod pipe;
+mod places;
 mod prefixed;
+mod programs;
 mod redacted_file;
 mod rules;
 mod runs;
 mod scrubber;
 mod searcher;
+mod secret_block;
 mod shape;
 mod span;
 mod tail;
 mod unanchored;
+mod value_reader;
 mod visible_text;
 mod words;
 mod wrapped;
@@ -70,7 +79,9 @@ pub const CONTEXT_RULES: &[(&str, &str)] = &[
     ("cookie", "The values of Cookie and Set-Cookie headers"),
     ("named-token", "A random value of a name that contains the name of a provider"),
     ("prefixed-token", "A short prefix and a long random text, as tokens of providers that no rule lists have them"),
-    ("url-password", "The password in scheme://user:password@host"),
+    ("url-password", "The password in scheme://user:password@host, or a token alone before the @"),
+    ("command-password", "An argument of a program that is a password: curl -u, mysql -p, echo V | docker login"),
+    ("file-password", "A password in a file without names: .pgpass, sasl_passwd, the data of a Kubernetes Secret"),
 ];
 
 /// The placeholders in a text, from left to right.

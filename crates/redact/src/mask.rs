@@ -3,7 +3,7 @@
 use crate::{
     KnownSecrets, context, header, keyword_search,
     known_values::KnownValues,
-    named, pem, prefixed,
+    link, named, pem, places, prefixed,
     rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_BITS, WRAPPED_KEYWORDS, keywords_with_head},
     runs::{self, Run},
     searcher::{MAX_SEARCHER_PATTERNS, Searcher},
@@ -92,6 +92,8 @@ enum TextMeaning {
     Key,
     Putty,
     Rule(usize),
+    /// A text beside which a secret may be.
+    Place(places::InspectPlace),
 }
 
 fn fixed_search() -> &'static FixedSearch {
@@ -102,7 +104,8 @@ fn fixed_search() -> &'static FixedSearch {
         let keys = [(pem::PEM_START, TextMeaning::Key), (pem::PUTTY_START, TextMeaning::Putty)];
         let free = FREE_KEYWORDS.iter().map(|k| (k.text, TextMeaning::Rule(k.rule)));
         // A search is the faster the longer its shortest pattern is.
-        let all = words.chain(headers).chain(keys).chain(free);
+        let beside = places::places().map(|(text, inspect)| (text, TextMeaning::Place(inspect)));
+        let all = words.chain(headers).chain(keys).chain(free).chain(beside);
         let (short, long): (Vec<_>, Vec<_>) = all.partition(|(text, _)| text.len() < 4);
         let search =
             |these: &[(&str, TextMeaning)]| Searcher::new(&these.iter().map(|(text, _)| *text).collect::<Vec<_>>());
@@ -229,7 +232,7 @@ impl Mask {
     ) -> Inspection {
         match hit {
             Hit::Value => Inspection::Found(Span::new(start, end, "known-value", Rank::Known)),
-            Hit::At => header::inspect_at_sign(view, start),
+            Hit::At => link::inspect_at_sign(view, start),
             Hit::Word => [unanchored::inspect_word, named::inspect_word, prefixed::inspect_word]
                 .iter()
                 .map(|inspect| inspect(view, start, end))
@@ -263,6 +266,7 @@ impl Mask {
                 TextMeaning::Key => pem::inspect_pem(view, start),
                 TextMeaning::Putty => pem::inspect_putty(view, end),
                 TextMeaning::Rule(n) => shape::inspect_keyword(view, start, end, n, caches),
+                TextMeaning::Place(inspect) => inspect(view, start, end),
             },
             Hit::User(n) => {
                 let Some(user) = &self.user else { return Inspection::Nothing };

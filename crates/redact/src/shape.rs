@@ -300,6 +300,9 @@ fn read_encoded(view: TextView<'_>, at: usize) -> Encoded {
             _ => Encoded::Nothing,
         };
     }
+    if view.byte(at) != Some(b'%') {
+        return Encoded::Nothing;
+    }
     match (hex(1), hex(2)) {
         (Some(Some(a)), Some(Some(b))) => Encoded::Byte((a * 16 + b) as u8, at + 3),
         (None, _) | (Some(Some(_)), None) if !view.end && !view.is_moved_at(view.len()) => Encoded::Unfinished,

@@ -35,6 +35,20 @@ pub(crate) enum Inspection {
     Found(Span),
     /// Later bytes decide: everything from here on is held.
     Open(usize),
+    /// Several spans, and where the held part begins, if any.
+    Several(Vec<Span>, Option<usize>),
+}
+
+impl Inspection {
+    /// The result of an inspection that may find several spans.
+    pub(crate) fn from_parts(mut spans: Vec<Span>, open: Option<usize>) -> Self {
+        match (spans.len(), open) {
+            (0, None) => Inspection::Nothing,
+            (0, Some(open)) => Inspection::Open(open),
+            (1, None) => spans.pop().map_or(Inspection::Nothing, Inspection::Found),
+            _ => Inspection::Several(spans, open),
+        }
+    }
 }
 
 impl Span {

@@ -16,14 +16,14 @@ pub(crate) const OTHER_NAME_ENDINGS: &str = "\
     secretname secret-name secret_ref secretref secret-ref secretkeyref token_type tokentype token-type token_url \
     tokenurl token_uri token_endpoint password_file password-file passwordfile passwd_file secret_file secret-file \
     token_file token-file tokenfile password_field secrets_path public_key publickey public-key primary_key \
-    primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary _tokens pwdlastset";
+    primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary passwordmgr withdefaultrealm withpriorauth _min _max _query _policy _encryption _length _tokens pwdlastset";
 
 /// A name with `key` or `token` that contains one of these names a secret.
 pub(crate) const TELLING_NAME_WORDS: &str = "\
     api access auth private priv signing sign_ encrypt master bearer refresh session client account service admin \
     deploy bot app ssh license subscription storage shared webhook registry npm github gitlab slack aws azure gcp \
     openai anthropic stripe heroku vault secret csrf xsrf jwt oauth id_token idtoken device publish upload push user \
-    root server security consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
+    root server security validation decryption consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
     cloudflare digitalocean hook bridge";
 
 /// Words that are written in place of a secret.
@@ -37,3 +37,22 @@ pub(crate) const PLACEHOLDER_WORDS: &str = "\
     float double char date array list dict self this args input output name type status error fail failed success ok \
     yes no on off any all new old next prev current reset forgot confirm repeat enter password1 pass postgres root \
     admin guest minioadmin option some vec static const let var return function async await import from class struct";
+
+/// Words that end with `pass` and name no password.
+pub(crate) const PASS_WORDS: &str = "\
+    bypass buypass compass encompass surpass trespass multipass subpass renderpass lowpass highpass bandpass overpass underpass \
+    by_pass by-pass low_pass high_pass low-pass high-pass render_pass first_pass second_pass last_pass one_pass \
+    two_pass single_pass single-pass multi_pass multi-pass sub_pass mod_pass allpass all_pass proxy_pass fastcgi_pass \
+    uwsgi_pass grpc_pass scgi_pass memcached_pass proxypass lto_pass opt_pass test_pass tests_pass checks_pass";
+
+/// Names whose value is a secret only if it is long and random.
+pub(crate) const RANDOM_NAME_WORDS: &str = "\
+    auth _auth creds salt seed license code sig sid connect.sid sessionid jsessionid phpsessid asp.net_sessionid \
+    session_id laravel_session _session session cf_clearance li_at roblosecurity";
+
+/// Parts of names of algorithms, encodings and versions, which have numbers like passphrases.
+pub(crate) const ALGORITHM_WORDS: &str = "\
+    sha sha1 sha2 sha3 sha224 sha256 sha384 sha512 md4 md5 aes aes128 aes192 aes256 rsa dsa ecdsa ed25519 hmac utf utf8 \
+    iso ascii base base32 base64 bcrypt scrypt argon2 argon2i argon2id pbkdf2 scram gcm cbc ctr tls ssl http https \
+    x509 pkcs pkcs1 pkcs8 pkcs12 rfc v1 v2 v3 version char chars bit bits byte bytes min max len length password passwd \
+    secret token user pwd var arg param value line column page step test example";

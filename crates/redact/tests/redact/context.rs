@@ -135,3 +135,59 @@ fn text_that_only_looks_like_a_secret_stays() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+#[test]
+fn commands_files_and_links_without_a_secret_stay() {
+    let wrong: Vec<_> = ORDINARY.iter().map(|input| (input, redact(&[], input))).filter(|(i, got)| *i != got).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+const ORDINARY: &[&str] = &[
+    r#"Pwd: "C:\Users\bob\project1""#,
+    r#"Pwd: "C:\\Users\\bob\\project1""#,
+    "PWD=/home/bob/project1",
+    "https://${USER:-x}:${PASS}@host/path",
+    "KEY1=VALUE1",
+    "passman = urllib.request.HTTPPasswordMgrWithDefaultRealm",
+    "MovedAttribute(\"HTTPPasswordMgr\", \"urllib2\", \"urllib.request\")",
+    "self, private_key: rsa.RSAPrivateKey, f_priv: _FragList",
+    "docker run -u 1000:1000 -p 8080:80 nginx1",
+    "mkdir -p build1/x && cp -a a1b2c3 d4",
+    "curl -u user:password https://x",
+    "curl -u $USER:$PASS https://x",
+    "curl -u localhost:8080 https://x",
+    "curl -o file1.tgz -L https://x/a1b2c3d4.tgz",
+    "mysql -h db -P 3306 -p mydb",
+    "mysql -u root -p$DB_PASS",
+    "ssh -p 2222 bob@host1",
+    "openssl rsa -passin env:KEY1 -passout file:x1.txt",
+    "openssl rsa -passin stdin",
+    "echo hello1 | wc -c",
+    "echo v1.2.3 > version",
+    "echo \"$TOKEN\" | docker login --password-stdin",
+    "echo yes | passwd",
+    "password is required for user bob1",
+    "the password is base64-encoded",
+    "password_encryption = scram-sha-256",
+    "test result: 12 pass: 11 fail: 1",
+    "\"pass\": true, \"pass\": 12, \"pass\": \"ok\"",
+    "auth=none seed=42 salt=abc",
+    "auth: required",
+    "location / { proxy_pass http://backend1:8080; }",
+    "snmp-server community public RO",
+    "snmpwalk -v2c -c public host1",
+    "git clone https://bob@github.com/org/repo1.git",
+    "https://medium.com/@user1/post-abc123",
+    "http://host:8080/a/b@c1.example",
+    "npm install @types/node@18.0.1 https://r.x/@scope/pkg1",
+    "kind: ConfigMap\nmetadata:\n  name: x\ndata:\n  foo: aGVsbG8gd29ybGQ=\n",
+    "apiVersion: v1\ndata:\n  foo: aGVsbG8gd29ybGQ=\nkind: ConfigMap\n",
+    "localhost:5432: connection refused",
+    "src/a.rs:5432:10:5: error1",
+    "exit code=0 signal=9",
+    "login: bob1 on tty1",
+    "the named pipe is identified by `addr1` and created",
+    "client.login(\"user\", \"password\")",
+    "DEVSTAT_TYPE_PASS = 0x100,",
+    "{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"gI0GAILBdu7T53akrFmMyGcsF3n5dO7MmwNBHKW5SV0\"}",
+];

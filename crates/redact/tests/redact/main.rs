@@ -3,6 +3,7 @@
 
 mod context;
 mod engine;
+mod forms;
 mod ordinary;
 mod rules;
 mod support;

@@ -1,0 +1,109 @@
+//! Finds passwords that a program passes to a call by place (`connect("host", "user", "V")`), and those of SQL statements.
+
+use crate::{
+    guard,
+    span::{Inspection, Rank, Span},
+    value_reader::{BREAK, Quote, ValueReader},
+    visible_text::TextView,
+};
+
+const MAX_ARGUMENT_BYTES: usize = 160;
+
+/// Inspects a call; `end` is behind the parenthesis, or before it.
+pub(crate) fn inspect_call(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let mut r = ValueReader { view, at: end, value: None };
+    let name = &view.bytes[start..end];
+    // `login("user", "V")`: two arguments; `connect("host", "user", "V")`: three.
+    let index = if name.ends_with(b"login(") || name.ends_with(b"auth(") { 1 } else { 2 };
+    read_call(&mut r, index).unwrap_or_else(|| r.unfinished())
+}
+
+fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
+    if r.view.bytes[r.at - 1] != b'(' && !r.take_byte(b'(')? {
+        return Some(Inspection::Nothing);
+    }
+    for _ in 0..index {
+        r.skip(8, |b| b == b' ')?;
+        let from = r.at;
+        let quote = r.read_quote()?;
+        let ends = |b: u8| match quote {
+            Quote::Of(q, _) => b == q || b == BREAK,
+            Quote::None => matches!(b, b',' | b')' | b'(' | BREAK | b'"' | b'\''),
+        };
+        if r.skip(MAX_ARGUMENT_BYTES, |b| !ends(b))? == MAX_ARGUMENT_BYTES || r.at == from {
+            return Some(Inspection::Nothing);
+        }
+        if quote != Quote::None {
+            r.at += 1;
+            r.skip(2, |b| b == b' ')?;
+        }
+        if !r.take_byte(b',')? {
+            return Some(Inspection::Nothing);
+        }
+    }
+    r.skip(8, |b| b == b' ')?;
+    let Quote::Of(quote, slashes) = r.read_quote()? else { return Some(Inspection::Nothing) };
+    let start = r.at;
+    r.value = Some(start);
+    while !r.is_closing_quote(quote, slashes)? {
+        if r.peek()? == BREAK || r.at - start > MAX_ARGUMENT_BYTES {
+            return Some(Inspection::Nothing);
+        }
+        r.at += 1;
+    }
+    let end = r.at;
+    r.at += slashes + 1;
+    r.skip(2, |b| b == b' ')?;
+    let value = &r.view.bytes[start..end];
+    let closes = matches!(r.peek()?, b')' | b',');
+    if !closes || !guard::is_token_like(value) || guard::is_placeholder(value) {
+        return Some(Inspection::Nothing);
+    }
+    Some(Inspection::Found(Span::new(start, end, "password", Rank::Context)))
+}
+
+/// Inspects `IDENTIFIED BY V` of a statement that creates or alters a user.
+pub(crate) fn inspect_identified(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let before = view.bytes[start.saturating_sub(160)..start].to_ascii_uppercase();
+    if ![
+        &b"CREATE USER"[..],
+        b"ALTER USER",
+        b"CREATE LOGIN",
+        b"ALTER LOGIN",
+        b"GRANT ",
+        b"CREATE ROLE",
+        b"ALTER ROLE",
+        b" LINK ",
+    ]
+    .iter()
+    .any(|w| memchr::memmem::find(&before, w).is_some())
+    {
+        return Inspection::Nothing;
+    }
+    let mut r = ValueReader { view, at: end, value: None };
+    let read = |r: &mut ValueReader<'_>| {
+        r.skip(4, |b| b == b' ')?;
+        r.value = Some(r.at);
+        let quote = r.read_quote()?;
+        let start = r.at;
+        r.value = Some(start);
+        let ends = |b: u8| match quote {
+            Quote::Of(q, _) => b == q || b == BREAK,
+            Quote::None => matches!(b, BREAK | b' ' | b'\t' | b';' | b'"' | b'\'' | b')'),
+        };
+        let length = r.skip(MAX_ARGUMENT_BYTES, |b| !ends(b))?;
+        r.peek()?;
+        let mut end = r.at;
+        while end > start && r.view.bytes[end - 1] == b'\\' {
+            end -= 1;
+        }
+        let value = &r.view.bytes[start..end];
+        let word =
+            quote == Quote::None && (value.eq_ignore_ascii_case(b"values") || value.eq_ignore_ascii_case(b"random"));
+        if length < 4 || length == MAX_ARGUMENT_BYTES || word || guard::is_placeholder(value) {
+            return Some(Inspection::Nothing);
+        }
+        Some(Inspection::Found(Span::new(start, end, "password", Rank::Context)))
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}

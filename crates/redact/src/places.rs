@@ -1,0 +1,37 @@
+//! The texts by which secrets are found that only their place tells, and what inspects the place.
+
+use crate::{
+    account_file, call, command_line, link, pipe, programs::COMMAND_TEXTS, secret_block, span::Inspection,
+    visible_text::TextView,
+};
+
+/// Inspects the place of a text that was found: its start and its end.
+pub(crate) type InspectPlace = fn(TextView<'_>, usize, usize) -> Inspection;
+
+const OTHER_PLACES: &[(&str, InspectPlace)] = &[
+    ("echo ", pipe::inspect_echo),
+    ("printf '", pipe::inspect_echo),
+    ("<<< ", pipe::inspect_here_string),
+    (":5432:", account_file::inspect_pgpass),
+    (":*:", account_file::inspect_pgpass),
+    ("]:587 ", account_file::inspect_sasl),
+    ("user = \"", account_file::inspect_user_line),
+    ("{SHA}", account_file::inspect_sha),
+    ("community ", account_file::inspect_community),
+    ("ogin: ", account_file::inspect_login),
+    ("thin:", link::inspect_oracle),
+    ("PDO(", call::inspect_call),
+    ("onnection(", call::inspect_call),
+    ("login(", call::inspect_call),
+    (".auth(", call::inspect_call),
+    ("IDENTIFIED BY ", call::inspect_identified),
+    ("ata:\n", secret_block::inspect_secret_data),
+    ("\"kty\"", secret_block::inspect_web_key),
+    ("\"d\":", secret_block::inspect_web_key),
+];
+
+/// All texts, and what inspects them.
+pub(crate) fn places() -> impl Iterator<Item = (&'static str, InspectPlace)> {
+    let commands = COMMAND_TEXTS.iter().map(|t| (*t, command_line::inspect_command as InspectPlace));
+    commands.chain(OTHER_PLACES.iter().copied())
+}

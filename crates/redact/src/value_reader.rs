@@ -1,0 +1,92 @@
+//! Reads the text around a value, byte by byte, and tells when more bytes are needed.
+
+use crate::{
+    span::Inspection,
+    visible_text::{TextView, is_break},
+};
+
+/// The most backslashes before a quote: JSON inside JSON inside JSON has seven.
+const MAX_QUOTE_SLASHES: usize = 15;
+
+/// Reads forward in the text. A method returns `None` when more bytes are needed.
+pub(crate) struct ValueReader<'a> {
+    pub(crate) view: TextView<'a>,
+    pub(crate) at: usize,
+    /// The start of the value, once everything before it was read.
+    pub(crate) value: Option<usize>,
+}
+
+/// A line break, or the end of the stream.
+pub(crate) const BREAK: u8 = b'\n';
+
+impl ValueReader<'_> {
+    /// The next byte, which is not consumed.
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.peek_at(0)
+    }
+
+    /// The result when more bytes are needed: a value that has begun is held.
+    pub(crate) fn unfinished(&self) -> Inspection {
+        match self.value {
+            Some(start) if start < self.view.len() => Inspection::Open(start),
+            _ => Inspection::Nothing,
+        }
+    }
+
+    pub(crate) fn peek_at(&self, ahead: usize) -> Option<u8> {
+        match self.view.byte(self.at + ahead) {
+            // A cursor movement begins another text.
+            _ if (0..=ahead).any(|n| self.view.is_moved_at(self.at + n)) => Some(BREAK),
+            Some(b) if is_break(b) => Some(BREAK),
+            None if self.view.end => Some(BREAK),
+            b => b,
+        }
+    }
+
+    /// Skips up to `max` such bytes, and returns how many.
+    pub(crate) fn skip(&mut self, max: usize, wanted: impl Fn(u8) -> bool) -> Option<usize> {
+        let from = self.at;
+        while self.at - from < max && wanted(self.peek()?) {
+            self.at += 1;
+        }
+        Some(self.at - from)
+    }
+
+    pub(crate) fn take_byte(&mut self, wanted: u8) -> Option<bool> {
+        let found = self.peek()? == wanted;
+        self.at += usize::from(found);
+        Some(found)
+    }
+
+    /// Reads an opening quote, plain or escaped, if there is one.
+    pub(crate) fn read_quote(&mut self) -> Option<Quote> {
+        let slashes = self.skip(MAX_QUOTE_SLASHES, |b| b == b'\\')?;
+        match self.peek()? {
+            q @ (b'"' | b'\'' | b'`') => {
+                self.at += 1;
+                Some(Quote::Of(q, slashes))
+            }
+            _ => {
+                self.at -= slashes;
+                Some(Quote::None)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quote {
+    None,
+    Of(u8, usize),
+}
+
+impl ValueReader<'_> {
+    /// Whether a quote that ends a value begins here: at most as many backslashes as before the opening one, and the quote.
+    pub(crate) fn is_closing_quote(&self, quote: u8, slashes: usize) -> Option<bool> {
+        let mut n = 0;
+        while n <= slashes && self.peek_at(n)? == b'\\' {
+            n += 1;
+        }
+        Some(n <= slashes && self.peek_at(n)? == quote)
+    }
+}

@@ -1,0 +1,439 @@
+//! Places in which secrets stand, each tried with passwords of several kinds and with every way of cutting the text.
+
+use crate::support::{find_leak, mask, name_placeholders, redact_in_pieces};
+use proptest::prelude::*;
+
+/// Kinds of values: `a` letters and digits, `s` with signs that need quotes, `u` with signs that a shell takes as they are,
+/// `w` words with a number, `h` hexadecimal, `b` base64, `t` a long token.
+const ALL: &str = "aswhb";
+const BARE: &str = "auwhb";
+const LONG: &str = "tb";
+
+/// Texts with `§` in place of the secret, and the kinds of values that may stand there.
+const FORMS: &[(&str, &str)] = &[
+    // Headers
+    ("Authorization: Digest username=\"bob\", realm=\"r\", nonce=\"§\", uri=\"/x\"\n", "h"),
+    (
+        "Authorization: Digest username=\"bob\", realm=\"r\", uri=\"/dir\", qop=auth, nc=00000001, cnonce=\"§\", opaque=\"x\"\n",
+        "h",
+    ),
+    ("-H 'Authorization: Digest username=\"bob\", response=\"§\"' https://x\n", "h"),
+    ("{\"Authorization\": \"Digest username=\\\"bob\\\", response=\\\"§\\\"\"}", "h"),
+    ("Authorization: Hawk id=\"dh37\", ts=\"1353832234\", mac=\"§=\"\n", "b"),
+    ("Authorization: OAuth oauth_consumer_key=\"c1\", oauth_signature=\"§\", oauth_version=\"1.0\"\n", "b"),
+    ("Authorization: Basic §\n", LONG),
+    ("Authorization: ApiKey §\n", "tah"),
+    ("Authorization: Bearer §\n", "tah"),
+    ("curl -b \"sid=§\" https://x\n", "at"),
+    ("curl --cookie 'session=§; theme=dark' https://x\n", "at"),
+    ("GET /x PHPSESSID=§ done\n", "t"),
+    ("JSESSIONID=§; Path=/\n", "t"),
+    ("https://x/app;jsessionid=§\n", "t"),
+    ("https://x/cb?code=§&state=abc\n", "t"),
+    ("https://x/oauth/callback?code=§\n", "t"),
+    ("https://x/?auth=§&b=1\n", "t"),
+    ("https://x/?sid=§\n", "t"),
+    ("https://x/?pass=§&b=1\n", "a"),
+    ("https://x/?a=1&sig=§&b=1\n", "t"),
+    // Links
+    ("https://§@github.com/a/b.git\n", "t"),
+    ("postgres://app:§@db.local:5432/x\n", "auwhb"),
+    ("clone https://oauth2:§@gitlab.com/x.git now\n", BARE),
+    ("jdbc:oracle:thin:scott/§@//db:1521/x\n", "auwh"),
+    ("sqlplus scott/§@orcl\n", "awh"),
+    ("$ sqlplus -s scott/§@//db:1521/x @run.sql\n", "awh"),
+    ("sql.Open(\"mysql\", \"root:§@tcp(127.0.0.1:3306)/db\")\n", "awh"),
+    // Commands
+    ("curl -u bob:§ https://x\n", BARE),
+    ("curl -u 'bob:§' https://x\n", ALL),
+    ("+ curl -sSf -u bob:§ https://x\n", BARE),
+    ("curl -sSubob:§ https://x\n", "awh"),
+    ("curl --user bob:§ https://x\n", BARE),
+    ("curl --user=bob:§ https://x\n", BARE),
+    ("curl --user \"bob:§\" https://x\n", "awhb"),
+    ("curl -x http://p:3128 -U bob:§ https://x\n", BARE),
+    ("curl --proxy-user bob:§ https://x\n", BARE),
+    ("curl \\\n  -X POST \\\n  -u bob:§ \\\n  https://x\n", BARE),
+    ("[\"curl\", \"-u\", \"bob:§\", \"https://x\"]", "awhb"),
+    ("['curl', '-s', '-u', 'bob:§']", "awhb"),
+    ("{\"cmd\": \"curl -u bob:§ https://x\"}", "awhb"),
+    ("{\"cmd\": \"curl -u \\\"bob:§\\\" https://x\"}", "awhb"),
+    ("http -a bob:§ GET https://x\n", BARE),
+    ("xh --auth bob:§ https://x\n", BARE),
+    ("mysql -u root -p§ db\n", "awhb"),
+    ("mysqldump -uroot -p'§' db > x.sql\n", ALL),
+    ("docker exec db mysql -uroot -p§\n", "awh"),
+    ("mysqladmin -u root password §\n", "aw"),
+    ("mongosh -u admin -p § --authenticationDatabase admin\n", "awh"),
+    ("mongodump --host x -u admin -p '§'\n", ALL),
+    ("redis-cli -h x -a § ping\n", "awh"),
+    ("redis-cli --pass § ping\n", "awh"),
+    ("docker login -u bob -p § registry.x\n", "awhb"),
+    ("podman login quay.io -u bob -p '§'\n", ALL),
+    ("az login --service-principal -u x -p § --tenant y\n", "awh"),
+    ("helm registry login -u bob -p § x.io\n", "awh"),
+    ("twine upload -u bob -p § dist/*\n", "awh"),
+    ("skopeo copy --src-creds bob:§ docker://a docker://b\n", "aw"),
+    ("skopeo inspect --creds bob:§ docker://a\n", "aw"),
+    ("openssl rsa -in k -passin pass:§ -out x\n", "awh"),
+    ("openssl enc -aes-256-cbc -k § -in a\n", "awh"),
+    ("openssl enc -d -pass pass:§\n", "awh"),
+    ("apksigner sign --ks-pass pass:§ x.apk\n", "awh"),
+    ("keytool -list -keystore k -storepass §\n", "awh"),
+    ("keytool -importkeystore -srcstorepass § -deststorepass x\n", "awh"),
+    ("zip -P § out.zip a b\n", "awh"),
+    ("unzip -P '§' out.zip\n", ALL),
+    ("7z a -p§ out.7z dir\n", "awh"),
+    ("rar a -hp§ out.rar dir\n", "awh"),
+    ("ldapsearch -x -D cn=admin -w § -b dc=x\n", "awh"),
+    ("ldapadd -x -D cn=admin -w '§' -f x\n", ALL),
+    ("sqlcmd -S x -U sa -P § -Q 'select 1'\n", "awh"),
+    ("bcp db.t out f -S x -U sa -P '§'\n", ALL),
+    ("ipmitool -I lanplus -H h -U ADMIN -P § chassis\n", "awh"),
+    ("smbclient //srv/share -U bob%§\n", "awh"),
+    ("smbclient //srv/share -U 'bob%§'\n", "awh"),
+    ("net use Z: \\\\srv\\share § /user:bob\n", "aw"),
+    ("net user bob § /add\n", "aw"),
+    ("xfreerdp /u:bob /p:§ /v:host\n", "awh"),
+    ("plink -ssh bob@h -pw § ls\n", "awh"),
+    ("snmpwalk -v2c -c § host\n", "awh"),
+    ("psexec.py dom/bob:§@10.0.0.1\n", "awh"),
+    ("echo § | docker login -u bob --password-stdin\n", "awh"),
+    ("echo '§' | docker login -u bob --password-stdin x.io\n", ALL),
+    ("echo \"bob:§\" | chpasswd\n", "awh"),
+    ("echo -n '§' | sudo -S ls\n", ALL),
+    ("echo § | passwd --stdin bob\n", "awh"),
+    ("echo \"§\" | gh auth login --with-token\n", "ath"),
+    ("echo § | wrangler secret put X\n", "ath"),
+    ("printf '%s' '§' | docker login --password-stdin\n", ALL),
+    ("sudo -S ls <<< '§'\n", ALL),
+    ("chpasswd <<< 'bob:§'\n", ALL),
+    ("htpasswd -b .htpasswd bob §\n", "awh"),
+    ("htpasswd -nb bob §\n", "awh"),
+    ("aws configure set aws_secret_access_key §\n", "tb"),
+    ("aws configure set aws_session_token § --profile x\n", "t"),
+    ("gh secret set NPM --body §\n", "ath"),
+    ("gh secret set NPM -b '§' -R a/b\n", "ath"),
+    ("cargo login §\n", "at"),
+    ("npm config set //registry.x/:_authToken §\n", "at"),
+    ("poetry config http-basic.x bob §\n", "aw"),
+    ("poetry config pypi-token.pypi §\n", "t"),
+    ("composer config http-basic.repo.x bob §\n", "aw"),
+    ("bundle config rubygems.pkg.github.com bob:§\n", "aw"),
+    ("dotnet nuget push x.nupkg -k § -s https://x\n", "at"),
+    ("vault login §\n", "at"),
+    ("vault kv put secret/app user=bob1x pin=§\n", "aw"),
+    ("ngrok config add-authtoken §\n", "t"),
+    ("nmcli dev wifi connect home password §\n", "aw"),
+    ("wpa_passphrase home §\n", "aw"),
+    ("ConvertTo-SecureString '§' -AsPlainText -Force\n", ALL),
+    ("ConvertTo-SecureString -String \"§\" -AsPlainText -Force\n", "aw"),
+    ("SSHPASS=§ sshpass -e ssh x\n", "aw"),
+    // Files
+    ("localhost:5432:app:bob:§\n", BARE),
+    ("*:*:*:bob:§\n", BARE),
+    ("db.x:5432:*:bob:§\n", "awh"),
+    ("_auth=§=\n", "b"),
+    ("//r.x/:_auth=§\n", "b"),
+    ("user = \"bob:§\"\n", "awhb"),
+    ("[remote]\ntype = ftp\nuser = bob\npass = §\n", "ah"),
+    ("\"pass\": \"§\",\n", "a"),
+    ("<Pass encoding=\"base64\">§</Pass>\n", "b"),
+    ("{\"github-oauth\": {\"github.com\": \"§\"}}", "th"),
+    ("bob:{SHA}§=\n", "b"),
+    ("kind: Secret\nmetadata:\n  name: x\ndata:\n  foo: §\n  bar: aGVsbG8=\ntype: Opaque\n", "bt"),
+    ("kind: Secret\nmetadata:\n  name: x\nstringData:\n  foo: §\n", "abtw"),
+    ("apiVersion: v1\ndata:\n  foo: §\nkind: Secret\nmetadata:\n", "bt"),
+    ("network={\n  ssid=\"x\"\n  psk=\"§\"\n}\n", ALL),
+    ("  psk=§\n", "h"),
+    ("[smtp.x.com]:587 bob@x.com:§\n", "awhb"),
+    ("enable secret 9 §\n", "at"),
+    ("username bob password 7 §\n", "h"),
+    ("snmp-server community § RO\n", "awh"),
+    ("        secret \"$9$§\"; ## SECRET-DATA\n", "t"),
+    ("password 51:b:§\n", "h"),
+    ("{\"auths\": {\"x.io\": {\"auth\": \"§\"}}}", "b"),
+    ("    client-key-data: §\n", "b"),
+    ("db_password = \"§\"\n", ALL),
+    // Program text
+    ("#define WIFI_PASSWORD \"§\"\n", ALL),
+    ("#define API_KEY \"§\"\n", "at"),
+    ("SECRET_KEY = 'django-insecure-§'\n", "t"),
+    ("define('AUTH_KEY',         '§');\n", "t"),
+    ("define('LOGGED_IN_SALT',   '§');\n", "t"),
+    ("new mysqli(\"localhost\", \"root\", \"§\", \"db\");\n", "aw"),
+    ("mysqli_connect('h', 'u', '§')\n", "aw"),
+    ("new PDO($dsn, \"root\", \"§\")\n", "aw"),
+    ("DriverManager.getConnection(url, \"root\", \"§\")\n", "aw"),
+    ("client.login(\"bob\", \"§\")\n", "aw"),
+    ("db.auth(\"bob\", \"§\")\n", "aw"),
+    ("Driver={SQL};UID=sa;PWD={§};\n", "aw"),
+    ("<machineKey validationKey=\"§\" decryptionKey=\"x\" />\n", "h"),
+    ("{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"abc\",\"d\":\"§\"}", "t"),
+    ("{\"kty\":\"oct\",\"k\":\"§\"}", "t"),
+    ("{\"d\":\"§\",\"e\":\"AQAB\",\"kty\":\"RSA\"}", "t"),
+    ("CREATE USER bob IDENTIFIED BY \"§\";\n", ALL),
+    ("ALTER USER bob IDENTIFIED BY §;\n", "awh"),
+    ("CREATE LOGIN bob WITH PASSWORD = N'§';\n", ALL),
+    ("password: >-\n  §\nnext: 1\n", ALL),
+    ("  password: |\n    §\n  next: 1\n", ALL),
+    ("The password is § for now\n", "aw"),
+    ("login: bob / §\n", "aw"),
+    ("user: bob pass: §\n", "a"),
+    ("pw: §\n", "a"),
+    ("dbpass=§\n", BARE),
+    ("auth=§\n", "t"),
+    ("creds = bob:§\n", "a"),
+    ("salt: \"§\"\n", "t"),
+    ("SEED=§\n", "t"),
+    ("{\"outer\": \"{\\\"password\\\": \\\"§\\\"}\"}", "awhb"),
+    ("{\"a\": \"{\\\"b\\\": \\\"{\\\\\\\"password\\\\\\\": \\\\\\\"§\\\\\\\"}\\\"}\"}", "awhb"),
+    ("Config(user='bob', password='§')\n", ALL),
+    ("Config { user: \"bob\", password: \"§\" }\n", ALL),
+    ("Config { user: \"bob\", password: Some(\"§\") }\n", "awhb"),
+    ("{'password': b'§'}\n", "awhb"),
+    ("{Password:§ User:bob}\n", "awh"),
+    ("&{User:\"bob\" Password:\"§\"}\n", "awhb"),
+    ("password -> \"§\"\n", "awhb"),
+    ("password <- \"§\"\n", "awhb"),
+    ("password := \"§\"\n", ALL),
+    ("'password' => '§',\n", ALL),
+    ("(\"password\", \"§\")\n", "awhb"),
+    ("password = (\"§\")\n", "awhb"),
+    ("      + password = \"§\"\n", ALL),
+    ("      ~ password = \"§\" -> \"other1x\"\n", "awhb"),
+    ("      ~ password = \"other1x\" -> \"§\"\n", "awhb"),
+    ("password = §\n", BARE),
+    ("password: §\n", BARE),
+    ("DB_PASSWORD=§\n", BARE),
+    ("connected with password=§ user=bob\n", "auwh"),
+    ("Server=x;User Id=sa;Password=§;Database=y\n", "awh"),
+    ("host=x password=§ dbname=y\n", "awh"),
+];
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+
+    fn text(&mut self, alphabet: &str, least: usize, most: usize) -> String {
+        let alphabet = alphabet.as_bytes();
+        let length = least + self.below(most - least + 1);
+        (0..length).map(|_| char::from(alphabet[self.below(alphabet.len())])).collect()
+    }
+}
+
+const ALNUM: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// A made-up password of this kind: it has a letter and a digit, as all but the worst have.
+fn made_up(kind: u8, seed: u64) -> String {
+    const WORDS: [&str; 8] = ["crimson", "otter", "copper", "harbor", "maple", "quartz", "lantern", "meadow"];
+    let mut random = Random(seed * 31 + u64::from(kind));
+    let body = match kind {
+        b'a' => random.text(ALNUM, 7, 22),
+        b's' => random.text(&(ALNUM.to_owned() + "!@#$%^&*-_+=?./:,;~"), 9, 22),
+        b'u' => random.text(&(ALNUM.to_owned() + "%^-_+=.,~"), 9, 22),
+        b'w' => {
+            let (a, b) = (WORDS[random.below(8)], WORDS[random.below(8)]);
+            return format!("{a}-{b}-{}", random.text("123456789", 2, 4));
+        }
+        b'h' => return random.text("0123456789abcdef", 32, 32),
+        b'b' => return random.text(&(ALNUM.to_owned() + "+/"), 27, 27),
+        _ => random.text(ALNUM, 40, 48),
+    };
+    // Neither a flag nor a variable.
+    format!("k{body}7")
+}
+
+/// Places far from what tells them: at most so far as they are looked for.
+fn far_places() -> Vec<String> {
+    let pad = |n: usize| "x".repeat(n);
+    let mut all = Vec::new();
+    for n in [100, 180, 400, 600, 690, 700, 720, 760, 780, 900] {
+        all.push(format!("curl -H 'A: {}' -u bob:kT7§q9 https://x\n", pad(n)));
+        all.push(format!("curl -d '{}' \\\n  -u bob:kT7§q9 \\\n  --proxy-user eve:kT8§q9 https://x\n", pad(n)));
+        all.push(format!("mongosh --host {} -p kT7§q9\n", pad(n)));
+        all.push(format!("sqlcmd -S {} -P kT7§q9\n", pad(n)));
+        all.push(format!("docker login {} -u bob -p kT7§q9\n", pad(n)));
+        all.push(format!("Authorization: Digest username=\"{}\", response=\"kT7§q9\", nonce=\"kT8§q9\"\n", pad(n)));
+        all.push(format!("kind: Secret\nmetadata:\n  name: {}\ndata:\n  a: {}1=\n  b: kT7§q9\nx: y\n", pad(n), pad(n)));
+        all.push(format!("apiVersion: v1\ndata:\n  a: {}1=\n  b: kT7§q9\nkind: Secret\n", pad(n)));
+        all.push(format!("apiVersion: v1\ndata:\n  a: {}1=\n  b: kT7§q9\nkind: ConfigMap\n", pad(n)));
+        all.push(format!(
+            "{{\"kty\":\"RSA\",\"n\":\"{}\",\"d\":\"kT7§aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zq9\"}}\n",
+            pad(n)
+        ));
+        all.push(format!("echo kT7§q9 | docker login {} --password-stdin\n", pad(n / 4)));
+        all.push(format!("https://{}:kT7§q9@host/\n", pad(n / 2)));
+        all.push(format!("name kT7§q9 {}\npassword: |\n    kT7§q9\n    {}\nnext\n", pad(n), pad(n / 4)));
+    }
+    all.iter().map(|t| t.replace('§', "Zx81kqw")).collect()
+}
+
+#[test]
+fn far_places_give_the_same_result_for_every_cut() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for text in far_places() {
+        let input = format!("first line\n{text}then more text\n");
+        let whole = redact_in_pieces(&mask, input.as_bytes(), &[]);
+        let mut plans: Vec<Vec<usize>> = (1..input.len()).step_by(7).map(|at| vec![at]).collect();
+        plans.extend([1, 2, 13, 64, 200].map(|n| vec![n; input.len() / n + 1]));
+        for plan in plans {
+            let cut = redact_in_pieces(&mask, input.as_bytes(), &plan);
+            if cut != whole {
+                let show = |t: &[u8]| name_placeholders(&String::from_utf8_lossy(t)).replace(&"x".repeat(50), "");
+                wrong.push(format!("cut {:?}: {:?} not {:?}", &plan[..plan.len().min(2)], show(&cut), show(&whole)));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn cases(seeds: u64) -> impl Iterator<Item = (&'static str, String, String)> {
+    FORMS.iter().flat_map(move |(form, kinds)| {
+        kinds.bytes().flat_map(move |kind| {
+            (0..seeds).map(move |seed| {
+                let value = made_up(kind, seed + form.len() as u64);
+                (*form, form.replace('§', &value), value)
+            })
+        })
+    })
+}
+
+#[test]
+fn secrets_are_found_in_every_place() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for (form, input, value) in cases(12) {
+        count += 1;
+        let out = String::from_utf8(redact_in_pieces(&mask, input.as_bytes(), &[])).unwrap();
+        if find_leak(&out, &value).is_some() || !out.contains("[redacted:") {
+            wrong.push((form, value, name_placeholders(&out)));
+        }
+    }
+    let missed = wrong.len();
+    let mut shown: Vec<_> = Vec::new();
+    for (form, value, out) in wrong {
+        if shown.iter().filter(|(f, _, _)| *f == form).count() < 3 {
+            shown.push((form, value, out));
+        }
+    }
+    let lines: Vec<String> = shown.iter().map(|(f, v, o)| format!("{f:?} with {v}: {o:?}")).collect();
+    assert!(missed == 0, "{missed} of {count} missed:\n{}", lines.join("\n"));
+}
+
+/// What is public stays: users, hosts and names.
+#[test]
+fn only_the_secret_is_taken_out() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for (form, input, value) in cases(1) {
+        let out = name_placeholders(&String::from_utf8(redact_in_pieces(&mask, input.as_bytes(), &[])).unwrap());
+        let (before, after) = form.split_once('§').unwrap();
+        // Other values that are secret, too, and public beginnings that go with the value.
+        let changed = ["other1x", "kty", "bob1x", "bar: ", "$9$", "django", "51:b:"].iter().any(|t| form.contains(t));
+        // Cookies behind the first, and the padding of base64, go with it.
+        let tail = after.trim_start_matches('=');
+        if !changed && !(out.starts_with(before) && (out.ends_with(tail) || form.contains("theme"))) {
+            wrong.push(format!("{input:?} with {value}: {out:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_place_gives_the_same_result_for_every_cut() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for (form, text, _) in cases(1) {
+        let input = format!("first line\n{text}then more text\n");
+        let whole = redact_in_pieces(&mask, input.as_bytes(), &[]);
+        let single = vec![1; input.len()];
+        let mut plans: Vec<Vec<usize>> = (1..input.len()).map(|at| vec![at]).collect();
+        plans.push(single);
+        for plan in plans {
+            let cut = redact_in_pieces(&mask, input.as_bytes(), &plan);
+            if cut != whole {
+                wrong.push(format!(
+                    "{form:?} cut {:?}: {:?} not {:?}",
+                    &plan[..plan.len().min(2)],
+                    name_placeholders(&String::from_utf8_lossy(&cut)),
+                    name_placeholders(&String::from_utf8_lossy(&whole))
+                ));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_pause_exposes_at_most_three_bytes() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for (form, text, value) in cases(1) {
+        let input = format!("first line\n{text}then more text\n");
+        let at = input.find(&value).unwrap();
+        for stop in at..=at + value.len() {
+            let out = redact_in_pieces(&mask, input.as_bytes(), &[stop, 0]);
+            let out = String::from_utf8_lossy(&out).into_owned();
+            if let Some(leak) = find_leak(&out, &value) {
+                wrong.push(format!(
+                    "{form:?} paused behind {:?}: {leak:?} in {:?}",
+                    &input[at..stop],
+                    name_placeholders(&out)
+                ));
+                break;
+            }
+        }
+        // A pause after each byte.
+        let pauses: Vec<usize> = (0..input.len()).flat_map(|_| [1, 0]).collect();
+        let out = String::from_utf8_lossy(&redact_in_pieces(&mask, input.as_bytes(), &pauses)).into_owned();
+        if let Some(leak) = find_leak(&out, &value) {
+            wrong.push(format!("{form:?} typed: {leak:?} in {:?}", name_placeholders(&out)));
+        }
+    }
+    assert!(wrong.is_empty(), "{} expose:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Halves of the places, and what may stand between them.
+fn fragments() -> Vec<String> {
+    let mut all: Vec<String> =
+        ["\n", " ", "\"", "'", "\\", "\\\"", "=", ":", "|", "; ", "\r\n", "  ", "\x1b[0m", "\x1b[5;1H", "-p", "é"]
+            .map(str::to_owned)
+            .into();
+    for (form, text, _) in cases(1) {
+        let half = text.floor_char_boundary(form.len() / 2);
+        all.extend([text[..half].to_owned(), text[half..].to_owned()]);
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn mixed_places_give_the_same_result_for_every_cut(
+        parts in prop::collection::vec(any::<prop::sample::Index>(), 1..30),
+        cuts in prop::collection::vec(1..40usize, 1..60),
+    ) {
+        let fragments = fragments();
+        let input: String = parts.iter().map(|p| p.get(&fragments).as_str()).collect();
+        let mask = mask(&[]);
+        let whole = redact_in_pieces(&mask, input.as_bytes(), &[]);
+        let cuts: Vec<usize> = cuts.iter().copied().cycle().take(input.len()).collect();
+        for plan in [cuts, vec![1; input.len()]] {
+            let other = redact_in_pieces(&mask, input.as_bytes(), &plan);
+            prop_assert_eq!(String::from_utf8_lossy(&whole), String::from_utf8_lossy(&other), "{:?}", input);
+        }
+    }
+}
