@@ -107,8 +107,9 @@ impl<'a> Arguments<'a> {
         loop {
             match self.byte(at) {
                 None => {
-                    self.at = at;
-                    return Argument { start, end: at.min(self.view.len()), whole: self.view.end };
+                    // An escape at the end reaches behind it.
+                    self.at = at.min(self.view.len());
+                    return Argument { start, end: self.at, whole: self.view.end };
                 }
                 Some(b) if is_break(b) || at - start >= MAX_VALUE_BYTES => {
                     self.at = at;
@@ -124,7 +125,7 @@ impl<'a> Arguments<'a> {
                     match self.byte(at + run) {
                         None if !self.view.end => {
                             self.at = at + run;
-                            return Argument { start, end: at, whole: false };
+                            return Argument { start, end: self.view.len(), whole: false };
                         }
                         Some(b) if b == quote && run <= slashes => {
                             self.at = at + run + 1;
@@ -144,8 +145,8 @@ impl<'a> Arguments<'a> {
         let mut at = start;
         loop {
             let Some(b) = self.byte(at) else {
-                self.at = at;
-                return Argument { start, end: at.min(self.view.len()), whole: self.view.end };
+                self.at = at.min(self.view.len());
+                return Argument { start, end: self.at, whole: self.view.end };
             };
             let ends = match b {
                 b' ' | b'\t' | b'\n' | b'\r' | b'`' => true,
@@ -161,7 +162,7 @@ impl<'a> Arguments<'a> {
                         Some(next) if is_break(next) => true,
                         None if !self.view.end => {
                             self.at = at;
-                            return Argument { start, end: at, whole: false };
+                            return Argument { start, end: self.view.len(), whole: false };
                         }
                         _ => {
                             at += 1;
@@ -173,7 +174,7 @@ impl<'a> Arguments<'a> {
                 b';' | b'|' | b'&' | b')' => match self.byte(at + 1) {
                     None if !self.view.end => {
                         self.at = at;
-                        return Argument { start, end: at, whole: false };
+                        return Argument { start, end: self.view.len(), whole: false };
                     }
                     None | Some(b' ' | b'\t' | b'\n' | b'\r' | b';' | b'|' | b'&' | b')' | b'"' | b'\'') => true,
                     Some(_) => false,

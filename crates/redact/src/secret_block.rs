@@ -36,7 +36,8 @@ pub(crate) fn inspect_secret_data(view: TextView<'_>, start: usize, end: usize) 
     let (mut spans, mut at) = (Vec::new(), end);
     let mut first = None;
     loop {
-        let rest = &view.bytes[at.min(view.len())..view.len().min(limit)];
+        let stop_at = view.len().min(limit);
+        let rest = &view.bytes[at.min(stop_at)..stop_at];
         let stop = memchr::memchr(b'\n', rest);
         let whole = stop.is_some() || view.end || view.len() >= limit;
         let length = stop.unwrap_or(rest.len());

@@ -405,12 +405,66 @@ fn a_pause_exposes_at_most_three_bytes() {
     assert!(wrong.is_empty(), "{} expose:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// A place that repeats, or whose value has no end, is not held for ever.
+#[test]
+fn endless_places_are_bounded() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for (form, _) in FORMS {
+        let (before, after) = form.split_once('§').unwrap();
+        let value = format!("{before}{}", "aB3dE5fG".repeat(5_000));
+        let lines = format!("{before}{}", "  a: b3Zx81kq\n".repeat(3_000));
+        for text in [
+            before.repeat(12_000 / before.len()),
+            (before.to_owned() + after).repeat(12_000 / form.len()),
+            value,
+            lines,
+        ] {
+            let mut scrubber = countersign_redact::Scrubber::new(std::sync::Arc::clone(&mask));
+            let mut max_held = 0;
+            for piece in text.as_bytes().chunks(4096) {
+                scrubber.input_buffer()[..piece.len()].copy_from_slice(piece);
+                scrubber.accept_input(piece.len());
+                while scrubber.take_chunk(false).is_some() {}
+                max_held = max_held.max(scrubber.held_bytes());
+            }
+            scrubber.finish();
+            if max_held > 34 * 1024 {
+                wrong.push(format!("{form:?}: {max_held} bytes held"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Halves of the places, and what may stand between them.
 fn fragments() -> Vec<String> {
-    let mut all: Vec<String> =
-        ["\n", " ", "\"", "'", "\\", "\\\"", "=", ":", "|", "; ", "\r\n", "  ", "\x1b[0m", "\x1b[5;1H", "-p", "é"]
-            .map(str::to_owned)
-            .into();
+    let mut all: Vec<String> = [
+        "\n",
+        " ",
+        "\"",
+        "'",
+        "\\",
+        "\\\"",
+        "=",
+        ":",
+        "|",
+        "; ",
+        "\r\n",
+        "  ",
+        "\x1b[0m",
+        "\x1b[5;1H",
+        "-p",
+        "é",
+        "\\\\",
+        "$",
+        "@",
+        "{",
+        "}",
+        ",",
+    ]
+    .map(str::to_owned)
+    .into();
     for (form, text, _) in cases(1) {
         let half = text.floor_char_boundary(form.len() / 2);
         all.extend([text[..half].to_owned(), text[half..].to_owned()]);
