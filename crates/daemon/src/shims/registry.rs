@@ -45,7 +45,7 @@ pub(crate) struct ShimRegistry {
 /// A task that is not settled, for its followers.
 pub(crate) struct LiveTask {
     notifications: watch::Sender<u64>,
-    /// Whether the task has settled. Beside the notifications, so that whoever waits only for the end sleeps until then.
+    /// Whether the task has settled. Beside the notifications, so that a reader that waits for the end sleeps until then.
     settled: watch::Sender<bool>,
     control: Mutex<Option<mpsc::Sender<ShimRequest>>>,
 }
