@@ -268,13 +268,7 @@ pub(crate) enum Command {
     ///
     /// Reads from standard input the command that the agent is about to run. A denied command does not run; the agent
     /// gets the reason. An allowed command becomes `csn exec --ticket TICKET`, so that it runs as a task.
-    Hook {
-        /// Agent that calls the hook
-        agent: HookAgent,
-        /// Witness mode: the agent runs the command itself; Countersign decides and records
-        #[arg(long)]
-        witness: bool,
-    },
+    Hook(HookArgs),
     /// Run a command that a hook allowed (the hook writes this)
     ///
     /// The ticket is valid for one run of exactly this command.
@@ -311,6 +305,15 @@ pub(crate) enum HookAgent {
     ClaudeCode,
     Codex,
     Opencode,
+}
+
+#[derive(Args)]
+pub(crate) struct HookArgs {
+    /// Agent that calls the hook
+    pub(crate) agent: HookAgent,
+    /// Witness mode: the agent runs the command itself; Countersign decides and records
+    #[arg(long)]
+    pub(crate) witness: bool,
 }
 
 #[derive(Args)]

@@ -3,6 +3,7 @@
 mod args;
 mod examples;
 mod follow;
+mod frequent_verb;
 mod help;
 mod install;
 mod render;
@@ -50,11 +51,14 @@ pub(crate) mod exit {
 
 #[must_use]
 pub fn main() -> NextProgram {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(_) => return NextProgram::Exit(usage::report_parse_error()),
+    let command = match frequent_verb::parse(std::env::args_os().skip(1).collect()) {
+        Some(command) => command,
+        None => match Cli::try_parse() {
+            Ok(cli) => cli.command,
+            Err(_) => return NextProgram::Exit(usage::report_parse_error()),
+        },
     };
-    if let Command::Up { detach: false, detached, tcp, system } = &cli.command
+    if let Command::Up { detach: false, detached, tcp, system } = &command
         && (*detached || *system || !target_home::is_served())
     {
         if let Err(e) = countersign_store::Home::locate()
@@ -65,7 +69,7 @@ pub fn main() -> NextProgram {
         }
         return NextProgram::Serve { detached: *detached, machine: *system, tcp: tcp.clone() };
     }
-    NextProgram::Exit(match dispatch(cli.command) {
+    NextProgram::Exit(match dispatch(command) {
         Ok(code) => code,
         Err(e) => fail(&e),
     })
@@ -107,7 +111,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Redact(args) => redact::redact(&args),
         Command::Doctor { json, fix } => doctor::doctor(json, fix),
         Command::Gc { older_than, keep, dry_run, json } => gc::gc(older_than, keep.as_deref(), dry_run, json),
-        Command::Hook { agent, witness } => hook::hook(agent, witness),
+        Command::Hook(args) => hook::hook(args.agent, args.witness),
         Command::Exec(args) => exec::exec(&args),
         Command::Mcp => mcp::mcp(),
         Command::Help { verbs } => help::help(&verbs),

@@ -41,6 +41,14 @@ impl TargetHome {
     }
 }
 
+/// The way to the daemon, whether one runs or not.
+pub(crate) fn client() -> anyhow::Result<Client> {
+    Ok(match Home::shared_socket() {
+        Some(socket) => Client::new(socket),
+        None => Client::new(Home::locate()?.socket()),
+    })
+}
+
 /// Connects to the daemon. Starts the user's own daemon if it does not run, but never from inside a task.
 pub(crate) fn reach() -> anyhow::Result<Client> {
     let TargetHome { home, client, own } = TargetHome::find()?;

@@ -103,6 +103,11 @@ const MAX_ALTERNATIVES: usize = 256;
 /// A set with more members than this is not expanded.
 const MAX_SET_MEMBERS: usize = 8;
 
+/// Reads the table in advance, so that forked processes inherit it.
+pub fn warm_up() {
+    let _ = table();
+}
+
 fn table() -> &'static Table {
     static ONCE: OnceLock<Table> = OnceLock::new();
     ONCE.get_or_init(|| load(TABLE))

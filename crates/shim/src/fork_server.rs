@@ -28,6 +28,7 @@ pub fn main() -> ExitCode {
     let _ = std::env::set_current_dir("/");
     let _ = rustix::process::setsid();
     countersign_redact::warm_up();
+    countersign_model::secret_names::warm_up();
     crate::seccomp::warm_up();
     sys::network::warm_up();
     let _ = (Digest::sha256(&[b"warm"]), countersign_store::output::chunk_digest(b"warm"));

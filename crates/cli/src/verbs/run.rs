@@ -11,7 +11,7 @@ use crate::{
         task::queue_line,
     },
     say,
-    target_home::{reach, reach_again},
+    target_home::{self, reach, reach_again},
     terminal::{
         detach::{DETACH_KEYS, parse_detach_keys},
         interrupts::{Interrupts, TerminalReader},
@@ -42,7 +42,7 @@ const MAX_REQUESTS: u32 = 5;
 
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let request = build_request(&args)?;
-    let client = reach()?;
+    let client = target_home::client()?;
     let mut interrupts = None;
     for requests in 1.. {
         let task = request_task(&client, &request)?;
@@ -75,13 +75,20 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// the request with the same key: either it knows the task, or the first daemon never recorded the request.
 fn request_task(client: &Client, request: &Request) -> anyhow::Result<TaskState> {
     let key = send::random_key();
+    let mut answer = client.ask_with_key(request, &key);
+    // Looked for only now: a daemon almost always runs, and asking whether it does costs a round trip.
+    if let Err(ClientError::NoDaemon { .. }) = answer {
+        reach()?;
+        answer = client.ask_with_key(request, &key);
+    }
     loop {
-        match client.ask_with_key(request, &key) {
+        match answer {
             Err(e) if e.is_daemon_gone() => {
                 reach_again().context("the daemon went away before it answered whether the command may run")?
             }
             asked => return Ok(asked?),
         }
+        answer = client.ask_with_key(request, &key);
     }
 }
 

@@ -13,7 +13,6 @@ use crate::{
     caller::Caller,
     ops::{ApiResult, Ops},
     records::{EventBatch, OutputChunk},
-    shims::registry::SETTLED_NOTIFICATION,
 };
 use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -26,7 +25,7 @@ use countersign_model::{
 };
 use countersign_store::{output::StreamGaps, stream::TaskStream};
 use std::{collections::VecDeque, fmt::Write as _, str::FromStr, sync::Arc, time::Duration};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 /// How often a comment is sent, so that idle connections are not closed.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
@@ -37,6 +36,8 @@ const BATCH_BYTES: usize = 16 * 1024;
 const READERS_WITHOUT_PAUSE: usize = 8;
 const PAUSE_PER_READER: Duration = Duration::from_micros(500);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
+/// How much each of many readers gets of a task that prints faster than all of them read, between two pauses.
+const BYTES_BETWEEN_PAUSES: usize = 64 * 1024;
 
 /// The last event that a reader has seen: the number of its record and, if a view makes several events of one record,
 /// its index among them.
@@ -148,6 +149,7 @@ impl EventReader {
 
     async fn send_events(&mut self, send: &mpsc::Sender<Bytes>) {
         let mut notifications = self.ops.registry.subscribe(self.task);
+        let mut sent_since_pause = 0;
         if send.send(Bytes::from_static(b"retry: 2000\n\n")).await.is_err() {
             return;
         }
@@ -170,6 +172,7 @@ impl EventReader {
                 }
             };
             let nothing = piece.bytes.is_empty();
+            sent_since_pause += piece.bytes.len();
             // A heartbeat needs the room, too.
             if nothing {
                 drop(room)
@@ -186,7 +189,8 @@ impl EventReader {
                         // The entry was removed when the task settled; the settlement can be read now.
                         notifications = self.ops.registry.subscribe(self.task);
                     } else {
-                        self.pause_for_other_readers(&mut notifications).await;
+                        self.pause_for_other_readers().await;
+                        sent_since_pause = 0;
                     },
                     () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         if send.send(Bytes::from_static(b": \n\n")).await.is_err() {
@@ -195,6 +199,9 @@ impl EventReader {
                     }
                     () = send.closed() => return,
                 }
+            } else if sent_since_pause >= BYTES_BETWEEN_PAUSES && self.ops.registry.has_shim(self.task) {
+                self.pause_for_other_readers().await;
+                sent_since_pause = 0;
             }
         }
     }
@@ -218,13 +225,13 @@ impl EventReader {
         }
     }
 
-    /// With many readers, not all of them wake for every line: the task needs the processor too. The end of a task is
-    /// reported immediately.
-    async fn pause_for_other_readers(&self, notifications: &mut watch::Receiver<u64>) {
+    /// With many readers, not all of them read every line at once: the task needs the processor too. The end of a task
+    /// is reported immediately.
+    async fn pause_for_other_readers(&self) {
         let listeners = self.ops.registry.follower_count(self.task);
         if listeners > READERS_WITHOUT_PAUSE {
             let pause = (PAUSE_PER_READER * u32::try_from(listeners).unwrap_or(u32::MAX)).min(MAX_PAUSE);
-            let _ = tokio::time::timeout(pause, notifications.wait_for(|number| *number == SETTLED_NOTIFICATION)).await;
+            let _ = tokio::time::timeout(pause, self.ops.registry.wait_until_settled(self.task)).await;
         }
     }
 

@@ -145,12 +145,8 @@ fn search_output(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut 
         } else {
             // Up to the next chunk, or all of the few that are left.
             let near = if whole { &spans[..] } else { &spans[..1] };
-            let mut bytes = Vec::new();
-            for span in near {
-                span.read(&file, &mut bytes)?;
-            }
             let end = near.last().map_or(last, |s| s.end());
-            held.extend_from_slice(&bytes[(at - near[0].offset()) as usize..]);
+            read_range(&file, near, at, end, &mut held)?;
             feed_search(search, &mut held, end >= total || gap.is_some_and(|gap| gap.offset == end));
         }
     }
@@ -227,7 +223,6 @@ fn scan_stretch(
 ) -> Result<OutputSketch, ReadError> {
     let (mut all, mut border) = (OutputSketch::default(), Vec::new());
     for span in stretch {
-        bytes.clear();
         span.read(file, bytes)?;
         let here = OutputSketch::scan(pattern, bytes);
         // A line across the border of two chunks belongs to neither.
@@ -244,8 +239,8 @@ fn scan_stretch(
 }
 
 fn read_range(file: &File, stretch: &[OutputChunk], from: u64, to: u64, into: &mut Vec<u8>) -> Result<(), ReadError> {
+    let mut bytes = Vec::new();
     for span in stretch.iter().filter(|s| s.end() > from && s.offset() < to) {
-        let mut bytes = Vec::new();
         span.read(file, &mut bytes)?;
         let (a, b) = (from.saturating_sub(span.offset()) as usize, (to.min(span.end()) - span.offset()) as usize);
         into.extend_from_slice(&bytes[a..b]);

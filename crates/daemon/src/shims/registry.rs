@@ -45,6 +45,8 @@ pub(crate) struct ShimRegistry {
 /// A task that is not settled, for its followers.
 pub(crate) struct LiveTask {
     notifications: watch::Sender<u64>,
+    /// Whether the task has settled. Beside the notifications, so that a reader that waits for the end sleeps until then.
+    settled: watch::Sender<bool>,
     control: Mutex<Option<mpsc::Sender<ShimRequest>>>,
 }
 
@@ -65,9 +67,6 @@ pub(crate) enum Notification {
     /// Nothing more will come.
     Last,
 }
-
-/// The notification number of a settled task.
-pub(crate) const SETTLED_NOTIFICATION: u64 = u64::MAX;
 
 /// A request to a shim, made from the number of its reply, and the receiver of the reply.
 type ShimRequest = (Box<dyn FnOnce(u64) -> ToShim + Send>, oneshot::Sender<Result<ShimReply, Refusal>>);
@@ -118,8 +117,10 @@ impl ShimRegistry {
 
     fn live_task(&self, task: TaskId) -> Arc<LiveTask> {
         let mut live = crate::lock(&self.live);
-        let fresh =
-            || Arc::new(LiveTask { notifications: watch::Sender::new(next_notification()), control: Mutex::default() });
+        let fresh = || {
+            let notifications = watch::Sender::new(next_notification());
+            Arc::new(LiveTask { notifications, settled: watch::Sender::new(false), control: Mutex::default() })
+        };
         Arc::clone(live.entry(task).or_insert_with(fresh))
     }
 
@@ -145,6 +146,15 @@ impl ShimRegistry {
         live.get(&task).map(|l| *l.notifications.borrow())
     }
 
+    /// Waits until a task has settled.
+    pub(crate) async fn wait_until_settled(&self, task: TaskId) {
+        let settled = crate::lock(&self.live).get(&task).map(|live| live.settled.subscribe());
+        if let Some(mut settled) = settled {
+            // An error says that the entry was removed, and so that the task has settled.
+            let _ = settled.wait_for(|settled| *settled).await;
+        }
+    }
+
     /// Whether a shim of this task is connected.
     pub(crate) fn has_shim(&self, task: TaskId) -> bool {
         let live = crate::lock(&self.live);
@@ -160,11 +170,10 @@ impl ShimRegistry {
     pub(crate) fn notify(&self, task: TaskId, why: Notification) {
         let mut live = crate::lock(&self.live);
         if let Some(entry) = live.get(&task) {
-            entry.notifications.send_replace(if why == Notification::More {
-                next_notification()
-            } else {
-                SETTLED_NOTIFICATION
-            });
+            if why != Notification::More {
+                entry.settled.send_replace(true);
+            }
+            entry.notifications.send_replace(next_notification());
         }
         if why == Notification::Settled {
             if let Some(entry) = live.get(&task) {

@@ -153,7 +153,6 @@ fn find_bad_chunk(dir: &Path, stream: StreamName) -> Option<String> {
     }
     let file = open_regular(&dir.join(stream.file())).ok()?;
     for span in layout.chunks_of(stream) {
-        bytes.clear();
         match span.read(&file, &mut bytes) {
             Ok(()) => {}
             Err(ReadError::Tampered { offset, end, .. }) => {

@@ -23,7 +23,7 @@ fn post(conn: &mut Conn, path: &str, body: &str) -> String {
     answer
 }
 
-fn json_number(text: &str, name: &str) -> Option<f64> {
+pub(super) fn json_number(text: &str, name: &str) -> Option<f64> {
     text.split(&format!(r#""{name}":"#)).nth(1)?.split([',', '}']).next()?.parse().ok()
 }
 

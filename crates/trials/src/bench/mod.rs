@@ -7,7 +7,9 @@ mod floor;
 mod gate;
 mod http;
 mod load;
+mod peers;
 pub(crate) mod proxy;
+mod readers;
 mod receipts;
 mod redaction;
 mod terminal;
@@ -138,13 +140,14 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut bench = BenchHome::build()?;
     println!("| metric | daemon | limit | ratio |\n|---|---|---|---|");
     type BenchPart = (&'static str, fn(&mut BenchHome));
-    let parts: [BenchPart; 13] = [
+    let parts: [BenchPart; 15] = [
         ("latency", measure_latency),
         ("approvals", approvals::measure_approvals),
         ("confinement", confine::measure_confinement),
         ("throughput", measure_throughput),
         ("big", measure_big_output),
         ("redaction", redaction::measure_redaction),
+        ("readers", readers::measure_readers),
         ("terminals", terminal::measure_terminals),
         ("searching", terminal::measure_search),
         ("late", terminal::measure_late_attach),
@@ -152,6 +155,7 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
         ("receipts", receipts::measure_receipts),
         ("restart", measure_restart),
         ("agents", agents::measure_agents),
+        ("peers", peers::measure_peers),
     ];
     for (_, part) in parts.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
         part(&mut bench);
