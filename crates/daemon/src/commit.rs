@@ -37,8 +37,8 @@ use std::{
 use tokio::sync::{Notify, oneshot, watch};
 
 /// How long the loop waits to batch more calls, for each running task, and at most.
-const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(500);
-const MAX_BATCH_WAIT: Duration = Duration::from_millis(4);
+const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(250);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(2);
 const TASKS_WITHOUT_BATCH_WAIT: usize = 3;
 const MAX_BATCH_CALLS: usize = 512;
 /// How long after a failed commit the loop tries again to record a settlement.
