@@ -156,6 +156,11 @@ impl CommitHandle {
         send_call(&self.calls, |reply| CommitCall::Ask { asking: Box::new(asking), reply }).await?
     }
 
+    /// Sends a request without waiting for its outcome. The reply is dropped if the loop has ended.
+    pub(crate) fn send_ask(&self, asking: AskCall, reply: CommitReply<AskOutcome>) {
+        let _ = self.calls.send(CommitCall::Ask { asking: Box::new(asking), reply });
+    }
+
     pub(crate) async fn answer(&self, answering: AnswerCall) -> Result<(), Refusal> {
         send_call(&self.calls, |reply| CommitCall::Answer { answering: Box::new(answering), reply }).await?
     }
@@ -250,6 +255,6 @@ pub(crate) async fn send_call<C, T>(
     answer.await.map_err(|_| loop_ended())
 }
 
-fn loop_ended() -> Refusal {
+pub(crate) fn loop_ended() -> Refusal {
     Refusal::new(RefusalCode::Draining, "the daemon is stopping")
 }

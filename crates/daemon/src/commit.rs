@@ -37,8 +37,8 @@ use std::{
 use tokio::sync::{Notify, oneshot, watch};
 
 /// How long the loop waits to batch more calls, for each running task, and at most.
-const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(500);
-const MAX_BATCH_WAIT: Duration = Duration::from_millis(4);
+const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(250);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(2);
 const TASKS_WITHOUT_BATCH_WAIT: usize = 3;
 const MAX_BATCH_CALLS: usize = 512;
 /// How long after a failed commit the loop tries again to record a settlement.
@@ -115,7 +115,7 @@ pub(crate) struct CommitLoop {
     /// The thread that prepares waiting tasks again, and the tasks that it is working on.
     preparer: mpsc::Sender<TaskId>,
     preparing: HashSet<TaskId>,
-    /// Receives settled tasks, whose output may be published to a workspace.
+    /// Receives settled tasks whose output is published to a workspace.
     publisher: mpsc::Sender<TaskId>,
     /// Receives settled tasks, which need a receipt.
     sealer: SealerHandle,
@@ -325,7 +325,10 @@ impl CommitLoop {
         let (mut all, mut result) = (DeskStep::default(), Ok(()));
         for event in events {
             match self.step(event) {
-                Ok(step) => all.decisions.extend(step.decisions),
+                Ok(step) => {
+                    all.decisions.extend(step.decisions);
+                    all.publish.extend(step.publish);
+                }
                 Err(refusal) => result = Err(refusal),
             }
         }
@@ -385,8 +388,8 @@ impl CommitLoop {
 
     /// Makes decisions durable, then does what follows from them.
     fn commit(&mut self, pending: Vec<PendingReplies>) {
-        let entries: Vec<LedgerEntry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
-        let written = if entries.is_empty() { Ok(()) } else { self.ledger.commit(&entries) };
+        let entries: Vec<&LedgerEntry> = pending.iter().flat_map(|p| &p.step.decisions).collect();
+        let written = if entries.is_empty() { Ok(()) } else { self.ledger.commit(entries.iter().copied()) };
         self.fresh_keys.clear();
         if let Err(e) = written {
             self.undo_failed_commit(pending, &e);
@@ -397,8 +400,9 @@ impl CommitLoop {
         if entries.iter().any(|e| matches!(e.decision, Decision::Entered(_))) {
             self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
         }
+        let decided = !entries.is_empty();
         pending.into_iter().for_each(|p| self.act(p));
-        if !entries.is_empty() {
+        if decided {
             self.views.decision_count.send_replace(self.ledger.last_number());
         }
     }
@@ -450,6 +454,9 @@ impl CommitLoop {
         {
             crate::log!("{task}: its stored request could not be deleted: {e}");
         }
+        for task in step.publish {
+            let _ = self.publisher.send(task);
+        }
         step.decisions.iter().for_each(|entry| self.announce(entry));
         match after_commit {
             AfterCommit::Asked(reply, asked) => drop(reply.send(Ok(asked))),
@@ -489,7 +496,7 @@ impl CommitLoop {
         }
     }
 
-    /// Notifies the followers of a task of a decision about it, and has a settled task published and sealed.
+    /// Notifies the followers of a task of a decision about it, and has a settled task sealed.
     fn announce(&self, entry: &LedgerEntry) {
         let Some(task) = entry.task else { return };
         let notification = match entry.decision {
@@ -499,7 +506,6 @@ impl CommitLoop {
         };
         self.registry.notify(task, notification);
         if notification == Notification::Settled {
-            let _ = self.publisher.send(task);
             self.sealer.queue_task(task);
         }
     }

@@ -64,6 +64,8 @@ struct OpenTask {
     background: bool,
     /// A risk of this task is so grave that the agent's own client may not approve it.
     grave: bool,
+    /// Its streams are published to a workspace.
+    publishes: bool,
     stage: OpenStage,
 }
 
@@ -237,12 +239,20 @@ impl Desk {
 
     /// The one place where a decision changes the desk.
     fn apply(&mut self, task: TaskId, at: Timestamp, line: &str, decision: &Decision) {
-        if let (Some(requester), Decision::Planned { plan_digest, background, risks, .. }) =
+        if let (Some(requester), Decision::Planned { plan_digest, background, risks, workspace, .. }) =
             (Requester::from_decision(decision), decision)
         {
-            let (chain, plan_digest, background) = (HashChain::for_prologue(task), *plan_digest, *background);
-            let (stage, grave) = (OpenStage::Planned, risks.iter().any(|r| r.is_grave()));
-            self.open.insert(task, OpenTask { next_seq: 0, chain, plan_digest, requester, background, grave, stage });
+            let new = OpenTask {
+                next_seq: 0,
+                chain: HashChain::for_prologue(task),
+                plan_digest: *plan_digest,
+                requester,
+                background: *background,
+                grave: risks.iter().any(|r| r.is_grave()),
+                publishes: workspace.is_some(),
+                stage: OpenStage::Planned,
+            };
+            self.open.insert(task, new);
         }
         let Some(open) = self.open.get_mut(&task) else { return };
         open.next_seq += 1;

@@ -90,6 +90,8 @@ pub(crate) async fn halt(
     .await;
     ops.enter_state(DaemonState::Cleanup, None);
     down.step(StopStep::Receipts, async {
+        // A task is settled in the ledger a moment before the commit loop tells the sealer.
+        ops.wait_for_commits().await;
         match ops.sealer.barrier().await {
             Ok(()) => None,
             Err(_) => Some("this daemon cannot sign receipts".to_owned()),

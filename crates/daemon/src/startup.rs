@@ -23,10 +23,7 @@ use crate::{
 use anyhow::Context as _;
 use countersign_model::{DaemonState, Decision, Digest, Record, RecordContent, Refusal, RefusalCode, TaskId};
 use countersign_policy::CheckedRules;
-use countersign_store::{
-    Config, Home, SOCKET, SYSTEM_RUN, UnaskedReads, home_key,
-    ledger::{LedgerReader, LedgerReaderPool},
-};
+use countersign_store::{Config, Home, SOCKET, SYSTEM_RUN, UnaskedReads, home_key, ledger::LedgerReader};
 use std::{io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{net::UnixListener, sync::Notify};
 
@@ -184,7 +181,7 @@ fn open(
     // Without the ledger it is not known what the running tasks were permitted: leave them alone.
     let launched = if reading_only.is_set() { Vec::new() } else { desk.launched_tasks() };
     let ledger_damage = Arc::new(Notify::new());
-    let readers = LedgerReaderPool::new(ledger.path(), {
+    let readers = ledger.reader_pool({
         let ledger_damage = Arc::clone(&ledger_damage);
         move || ledger_damage.notify_one()
     });

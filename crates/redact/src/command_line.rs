@@ -85,7 +85,7 @@ impl<'a> Arguments<'a> {
                     (None, _) | (Some(b'\r'), None) if !self.view.end => return NextArgument::More,
                     _ => break,
                 },
-                b'\n' | b'\r' | b';' | b'|' | b'&' | b')' | b']' | b'}' => return NextArgument::End,
+                b'\n' | b'\r' | b';' | b'|' | b'&' | b')' | b']' | b'}' | b'`' => return NextArgument::End,
                 _ => break,
             }
         }
@@ -96,7 +96,11 @@ impl<'a> Arguments<'a> {
         NextArgument::Found(match self.quote_at(self.at) {
             Some((quote, slashes)) => self.read_quoted(quote, slashes),
             None if self.list => return NextArgument::End,
-            None => self.read_bare(),
+            None => match self.read_bare() {
+                // Every argument moves the reader on.
+                argument if argument.end == argument.start && argument.whole => return NextArgument::End,
+                argument => argument,
+            },
         })
     }
 

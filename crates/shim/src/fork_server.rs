@@ -31,6 +31,7 @@ pub fn main() -> ExitCode {
     countersign_model::secret_names::warm_up();
     crate::seccomp::warm_up();
     sys::network::warm_up();
+    crate::sandbox::warm_up();
     let _ = (Digest::sha256(&[b"warm"]), countersign_store::output::chunk_digest(b"warm"));
     let Ok(daemon) = sys::duplicate_stdin() else { return ExitCode::FAILURE };
     let mut daemon = UnixStream::from(daemon);

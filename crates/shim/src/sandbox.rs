@@ -64,6 +64,11 @@ pub fn detect_kernel() -> Kernel {
     Kernel { landlock: confine::landlock_version(), seccomp: confine::has_seccomp() }
 }
 
+/// Builds the tables that every sandbox needs, so that the shims that are forked later have them.
+pub(crate) fn warm_up() {
+    let _ = countersign_model::secret_names::in_secret_directory("/usr");
+}
+
 /// The sandbox of a task, ready for the fork.
 pub(crate) struct ChildSandbox {
     pub(crate) restrictions: Restrictions,

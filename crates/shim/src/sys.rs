@@ -3,20 +3,13 @@
 
 pub(crate) mod confine;
 pub(crate) mod network;
+mod spawn;
 pub(crate) mod user;
 
-use confine::Restrictions;
 use countersign_model::ExitStatus;
 use rustix::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::{
-    collections::BTreeMap,
-    ffi::CString,
-    io,
-    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
-    path::Path,
-    process::{Command, Stdio},
-};
-use user::ChildUser;
+pub(crate) use spawn::{ChildSpec, ChildStdio, spawn};
+use std::io;
 
 /// Prevents other processes of the same user from reading this process's memory, and the kernel from writing core
 /// dumps.
@@ -180,117 +173,4 @@ pub(crate) fn reap_child() -> Option<ExitedChild> {
         cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
         max_rss_kb: usage.ru_maxrss as u64,
     })
-}
-
-/// The child to start. Everything that it needs is built before the fork.
-pub(crate) struct ChildSpec<'a> {
-    pub program: &'a Path,
-    pub argv: &'a [String],
-    pub env: &'a BTreeMap<String, String>,
-    pub cwd: OwnedFd,
-    pub stdio: ChildStdio,
-    /// More descriptors: the number here, and the number in the child.
-    pub extra_descriptors: Option<[(RawFd, RawFd); 2]>,
-    /// The restrictions that the child applies to itself before exec.
-    pub restrictions: Restrictions,
-    /// The user that the child becomes, if not the shim's.
-    pub user: Option<ChildUser>,
-}
-
-/// The standard streams of the child.
-pub(crate) enum ChildStdio {
-    Pipes {
-        /// None is an empty standard input.
-        stdin: Option<OwnedFd>,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
-    },
-    /// A terminal, which becomes the controlling terminal of a new session.
-    Terminal(OwnedFd),
-}
-
-/// Starts the child in its own process group, or with a terminal in its own session. The child is killed when the shim
-/// dies, and inherits no other descriptors.
-#[expect(clippy::disallowed_methods, reason = "the one place that spawns what an order names")]
-pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
-    let has_nul = |s: &str| CString::new(s).is_err();
-    if child.argv.iter().any(|a| has_nul(a)) || CString::new(child.program.as_os_str().as_bytes()).is_err() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an argument contains a NUL byte"));
-    }
-    let cwd = child.cwd.as_raw_fd();
-    let parent = std::process::id();
-    let mut command = Command::new(child.program);
-    if let Some((name, args)) = child.argv.split_first() {
-        command.arg0(name).args(args);
-    }
-    command.env_clear().envs(child.env);
-    let (terminal, restrictions, user) =
-        (matches!(child.stdio, ChildStdio::Terminal(_)), child.restrictions, child.user);
-    let extra_descriptors = child.extra_descriptors;
-    match child.stdio {
-        ChildStdio::Pipes { stdin, stdout, stderr } => {
-            command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr).process_group(0);
-        }
-        ChildStdio::Terminal(slave) => {
-            let (out, err) = (slave.try_clone()?, slave.try_clone()?);
-            command.stdin(slave).stdout(out).stderr(err);
-        }
-    }
-    // SAFETY: the closure makes only system calls, on values that were made before the fork; no allocation, no locks.
-    unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent, terminal, extra_descriptors, user.as_ref(), &restrictions));
-    }
-    let started = command.spawn();
-    drop(child.cwd);
-    Ok(started?.id())
-}
-
-/// Runs in the child between fork and exec: only system calls, no allocation, no locks.
-fn prepare_child(
-    cwd: RawFd,
-    parent: u32,
-    terminal: bool,
-    extra_descriptors: Option<[(RawFd, RawFd); 2]>,
-    user: Option<&ChildUser>,
-    restrictions: &Restrictions,
-) -> io::Result<()> {
-    // SAFETY: plain system calls on integers.
-    unsafe {
-        // Standard input is the terminal by now.
-        if terminal && (libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY as _, 0) == -1) {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    if let Some(own) = restrictions.own_network.as_ref().filter(|own| own.precedes_user_change()) {
-        own.enter()?;
-    }
-    // Before the rest: changing the user resets some of it.
-    if let Some(user) = user {
-        user.apply()?;
-    }
-    if let Some(own) = restrictions.own_network.as_ref().filter(|own| !own.precedes_user_change()) {
-        own.enter()?;
-    }
-    // SAFETY: as above.
-    unsafe {
-        if libc::fchdir(cwd) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let empty = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigprocmask(libc::SIG_SETMASK, &empty, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        // The parent may have died before the call above took effect.
-        if libc::getppid() as u32 != parent {
-            libc::_exit(125);
-        }
-        // A library may have opened descriptors without the flag: none beyond the standard three survives the exec.
-        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
-        for (number, child_number) in extra_descriptors.into_iter().flatten() {
-            if libc::dup2(number, child_number) == -1 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-    }
-    // Last, since the restrictions apply to the calls above too.
-    restrictions.apply()
 }

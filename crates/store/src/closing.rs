@@ -4,7 +4,7 @@ use crate::{
     Home, journal,
     ledger::LedgerReader,
     output::open_regular,
-    stream::{StreamError, read_prologue},
+    stream::{StreamError, find_prologue},
 };
 use countersign_model::{
     DecimalCount, Decision, Digest, Frame, HashChain, ReceiptSubject, Record, RecordContent, SealedJournal, StreamName,
@@ -42,7 +42,7 @@ pub struct SettledTask {
 }
 
 impl SettledTask {
-    /// Reads a task; none if the ledger does not know it.
+    /// Reads a task; none if the ledger does not know it, or if it has its receipt.
     pub fn read(home: &Home, ledger: &LedgerReader, task: TaskId) -> Result<Option<Self>, StreamError> {
         let lines = ledger.decisions(task, 0)?;
         let parse = |seq: u64, line: &str| Record::parse(line).map_err(|source| StreamError::Record { seq, source });
@@ -55,12 +55,16 @@ impl SettledTask {
         let Some(mut account) = records.first().and_then(|first| TaskAccount::begin(task, first)) else {
             return Ok(None);
         };
+        let sealed = |r: &Record| matches!(r.what, RecordContent::Decision(Decision::Sealed(_)));
+        if records.iter().any(sealed) {
+            return Ok(None);
+        }
         let expired = records.iter().any(|r| matches!(r.what, RecordContent::Decision(Decision::Expired { .. })));
         let head = records.iter().find_map(|r| match &r.what {
             RecordContent::Decision(Decision::Settled { journal_head, .. }) => *journal_head,
             _ => None,
         });
-        let begins = read_prologue(ledger, task)?;
+        let begins = find_prologue(task, &lines);
         let mut rest = records.iter().skip(1).peekable();
         while let Some(record) = rest.next_if(|r| begins.is_none_or(|(first_seq, _)| r.seq < first_seq)) {
             account.apply(record);

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fal
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::FileExt as _,
     path::Path,
     time::Instant,
 };
@@ -168,6 +169,9 @@ fn create_locked_by_link(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// The first read of a journal. That of a short task is not longer.
+const FIRST_READ_BYTES: usize = 4096;
+
 /// The maximum length of a line. Real records are far shorter.
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -266,10 +270,12 @@ impl JournalReader {
 
     /// Skips to `seq`, or to the end of the journal. Lines are numbered without gaps, so counting is enough.
     pub fn skip_to(&mut self, seq: u64) -> io::Result<()> {
-        let mut buf = vec![0; 64 * 1024];
+        let mut buf = Vec::new();
         while self.next_seq < seq {
-            self.file.seek(SeekFrom::Start(self.at))?;
-            let n = self.file.read(&mut buf)?;
+            if buf.is_empty() {
+                buf.resize(64 * 1024, 0);
+            }
+            let n = self.file.read_at(&mut buf, self.at)?;
             if n == 0 {
                 return Ok(());
             }
@@ -293,12 +299,10 @@ impl JournalReader {
 
     /// The complete lines that exist, up to about `max` bytes, each with its number. Empty if there are none yet.
     pub fn lines(&mut self, max: usize) -> io::Result<Vec<(u64, String)>> {
-        self.file.seek(SeekFrom::Start(self.at))?;
-        self.buf.clear();
-        let mut want = max as u64;
+        let mut want = max;
         loop {
-            (&self.file).take(want).read_to_end(&mut self.buf)?;
-            match memchr::memrchr(b'\n', &self.buf) {
+            let read = self.read_unread(want)?;
+            match memchr::memrchr(b'\n', &self.buf[..read]) {
                 Some(last) => {
                     let whole = &self.buf[..=last];
                     self.at += whole.len() as u64;
@@ -310,12 +314,32 @@ impl JournalReader {
                     return Ok(lines);
                 }
                 // The line is longer than `max`: read more until it ends.
-                None if self.buf.len() >= MAX_LINE_BYTES => return Err(unterminated_line()),
-                None if self.buf.len() as u64 >= want => want = self.buf.len() as u64 * 2,
+                None if read >= MAX_LINE_BYTES => return Err(unterminated_line()),
+                None if read >= want => want = read * 2,
                 None => return Ok(Vec::new()),
             }
-            self.file.seek(SeekFrom::Start(self.at))?;
-            self.buf.clear();
         }
+    }
+
+    /// Reads what follows the lines that were read, at most `want` bytes; returns how many. Most journals are short, so
+    /// the buffer begins small.
+    fn read_unread(&mut self, want: usize) -> io::Result<usize> {
+        let mut read = 0;
+        while read < want {
+            if read == self.buf.len() {
+                self.buf.resize((read * 2).max(FIRST_READ_BYTES), 0);
+            }
+            let space = self.buf.len().min(want) - read;
+            match self.file.read_at(&mut self.buf[read..read + space], self.at + read as u64) {
+                Ok(n) => read += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            }
+            // A short read of a file ends where the file does.
+            if read < self.buf.len().min(want) {
+                break;
+            }
+        }
+        Ok(read)
     }
 }

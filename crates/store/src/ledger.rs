@@ -8,6 +8,7 @@ use crate::{
     condition::{self, CheckDepth},
     high_water::HighWaterFile,
     receipts::{self, SignedReceipt},
+    recent_decisions::RecentDecisions,
 };
 use countersign_model::{
     ApprovalId, DecidedBy, Decision, Digest, HashChain, Idempotency, PrincipalId, Question, Record, RecordContent,
@@ -16,12 +17,15 @@ use countersign_model::{
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, config::DbConfig, params};
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// How long a connection waits for another one; while the daemon stops, only briefly.
 const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 const CHECKPOINT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// How many read connections are kept for reuse.
+const MAX_IDLE_READERS: usize = 4;
 
 /// Each entry upgrades the schema by one version; the first one creates it.
 const MIGRATIONS: &[&str] = &[INITIAL_SCHEMA, REGISTER_SCHEMA, receipts::SCHEMA, HOME_ID_SCHEMA];
@@ -168,6 +172,7 @@ pub struct Ledger {
     next: i64,
     path: PathBuf,
     marker: HighWaterFile,
+    recent: Arc<RecentDecisions>,
 }
 
 impl Ledger {
@@ -205,17 +210,17 @@ impl Ledger {
         if next > 1 {
             marker.write_mark(next - 1, chain.head());
         }
-        Ok(Self { conn, chain, next, path: path.to_owned(), marker })
+        Ok(Self { conn, chain, next, path: path.to_owned(), marker, recent: Arc::default() })
     }
 
     /// Writes all entries in one transaction and waits until they are on the disk: all or none.
-    pub fn commit(&mut self, entries: &[LedgerEntry]) -> LedgerResult<()> {
+    pub fn commit<'a>(&mut self, entries: impl IntoIterator<Item = &'a LedgerEntry> + Clone) -> LedgerResult<()> {
         let (mut chain, mut next) = (self.chain, self.next);
         let tx = self.conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         {
             let mut insert =
                 tx.prepare_cached("INSERT INTO decisions (n, task, seq, line, head) VALUES (?1, ?2, ?3, ?4, ?5)")?;
-            for entry in entries {
+            for entry in entries.clone() {
                 let task = entry.task.map(|t| t.to_string());
                 chain.push_line(&chained_line(task.as_deref(), &entry.line));
                 let seq = entry.task.map(|_| entry.seq as i64);
@@ -231,6 +236,7 @@ impl Ledger {
         tx.commit()?;
         crate::crash::point("ledger.after_commit");
         (self.chain, self.next) = (chain, next);
+        self.recent.add(entries.into_iter());
         self.marker.write_mark(next - 1, chain.head());
         Ok(())
     }
@@ -266,8 +272,15 @@ impl Ledger {
         &self.path
     }
 
+    /// A reader that finds recent decisions in memory.
     pub fn reader(&self) -> LedgerResult<LedgerReader> {
-        LedgerReader::open(&self.path)
+        LedgerReader::open_beside(&self.path, Some(&self.recent))
+    }
+
+    /// Readers that find recent decisions in memory. `on_damage` is called if something cannot be read.
+    pub fn reader_pool(&self, on_damage: impl Fn() + Send + Sync + 'static) -> LedgerReaderPool {
+        let idle = IdleReaders { path: self.path.clone(), recent: Some(Arc::clone(&self.recent)), readers: Vec::new() };
+        LedgerReaderPool { idle: Mutex::new(idle), on_damage: Box::new(on_damage) }
     }
 
     /// Closes a damaged ledger without moving anything from its write-ahead log into it.
@@ -392,15 +405,21 @@ pub struct TaskFilter {
 /// A read-only view of everything that has been committed.
 pub struct LedgerReader {
     pub(crate) conn: Connection,
+    /// The decisions that the writer in this process has committed lately.
+    recent: Option<Arc<RecentDecisions>>,
 }
 
 impl LedgerReader {
     pub fn open(path: &Path) -> LedgerResult<Self> {
+        Self::open_beside(path, None)
+    }
+
+    fn open_beside(path: &Path, recent: Option<&Arc<RecentDecisions>>) -> LedgerResult<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags)?;
         conn.busy_timeout(BUSY_TIMEOUT)?;
         conn.execute_batch("PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY;")?;
-        Ok(Self { conn })
+        Ok(Self { conn, recent: recent.cloned() })
     }
 
     /// Refuses a ledger that a newer program wrote.
@@ -421,6 +440,9 @@ impl LedgerReader {
 
     /// The lines of a task's decisions from number `from` on, with their numbers.
     pub fn decisions(&self, task: TaskId, from: u64) -> LedgerResult<Vec<(u64, String)>> {
+        if let Some(lines) = self.recent.as_ref().and_then(|recent| recent.lines(task, from)) {
+            return Ok(lines);
+        }
         let mut query =
             self.conn.prepare_cached("SELECT seq, line FROM decisions WHERE task = ?1 AND seq >= ?2 ORDER BY seq")?;
         let rows =
@@ -676,40 +698,45 @@ impl LedgerReader {
 
 /// Read connections, opened on demand and reused.
 pub struct LedgerReaderPool {
-    idle: Mutex<(PathBuf, Vec<LedgerReader>)>,
+    idle: Mutex<IdleReaders>,
     /// Called if something cannot be read.
     on_damage: Box<dyn Fn() + Send + Sync>,
 }
 
-impl LedgerReaderPool {
-    #[must_use]
-    pub fn new(path: &Path, on_damage: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { idle: Mutex::new((path.to_owned(), Vec::new())), on_damage: Box::new(on_damage) }
-    }
+struct IdleReaders {
+    path: PathBuf,
+    recent: Option<Arc<RecentDecisions>>,
+    readers: Vec<LedgerReader>,
+}
 
+impl LedgerReaderPool {
     /// Reads from another file from now on.
     pub fn switch_file(&self, path: &Path) {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = (path.to_owned(), Vec::new());
+        *self.idle() = IdleReaders { path: path.to_owned(), recent: None, readers: Vec::new() };
     }
 
     pub fn with<T>(&self, f: impl FnOnce(&LedgerReader) -> LedgerResult<T>) -> LedgerResult<T> {
-        let (path, reader) = {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            let reader = idle.1.pop();
-            (idle.0.clone(), reader)
+        let (path, recent, reader) = {
+            let mut idle = self.idle();
+            let reader = idle.readers.pop();
+            (idle.path.clone(), idle.recent.clone(), reader)
         };
         let reader = match reader {
             Some(reader) => reader,
-            None => LedgerReader::open(&path)?,
+            None => LedgerReader::open_beside(&path, recent.as_ref())?,
         };
         let result = f(&reader);
         if result.as_ref().is_err_and(LedgerError::is_damage) {
             (self.on_damage)();
         }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.1.len() < 4 && idle.0 == path {
-            idle.1.push(reader);
+        let mut idle = self.idle();
+        if idle.readers.len() < MAX_IDLE_READERS && idle.path == path {
+            idle.readers.push(reader);
         }
         result
+    }
+
+    fn idle(&self) -> MutexGuard<'_, IdleReaders> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

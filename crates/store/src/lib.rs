@@ -31,6 +31,8 @@ pub mod ledger;
 #[cfg(feature = "ledger")]
 mod receipts;
 #[cfg(feature = "ledger")]
+mod recent_decisions;
+#[cfg(feature = "ledger")]
 pub mod repair;
 #[cfg(feature = "ledger")]
 pub mod salvage;

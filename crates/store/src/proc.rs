@@ -11,21 +11,29 @@
 
 use countersign_model::Process;
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _},
     net::{IpAddr, SocketAddr},
     os::{
         fd::{AsFd, AsRawFd as _},
         unix::fs::MetadataExt as _,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 fn path_of(pid: u32, file: &str) -> String {
     format!("/proc/{pid}/{file}")
 }
 
+/// Reads a whole file. The kernel states no length for it, and a buffer that begins small would be read into in pieces.
+fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(4096);
+    fs::File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn read_text(path: &str) -> io::Result<String> {
-    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn malformed(file: &str) -> io::Error {
@@ -57,7 +65,7 @@ impl ProcessStat {
 }
 
 pub fn stat(pid: u32) -> io::Result<ProcessStat> {
-    let line = fs::read(path_of(pid, "stat"))?;
+    let line = read(path_of(pid, "stat"))?;
     parse_stat(pid, &line).ok_or_else(|| malformed("stat"))
 }
 
@@ -75,7 +83,7 @@ fn parse_stat(pid: u32, line: &[u8]) -> Option<ProcessStat> {
 
 /// The kernel's name of a process.
 pub fn comm(pid: u32) -> io::Result<Vec<u8>> {
-    let mut name = fs::read(path_of(pid, "comm"))?;
+    let mut name = read(path_of(pid, "comm"))?;
     if name.last() == Some(&b'\n') {
         name.pop();
     }
@@ -89,7 +97,7 @@ pub fn is_shim(pid: u32) -> io::Result<bool> {
 
 /// The arguments that a program was started with, without empty ones.
 pub fn arguments(pid: u32) -> io::Result<Vec<String>> {
-    let line = fs::read(path_of(pid, "cmdline"))?;
+    let line = read(path_of(pid, "cmdline"))?;
     let words = line.split(|b| *b == 0).filter(|word| !word.is_empty());
     Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
@@ -122,7 +130,7 @@ impl ProcessEnvironment {
 }
 
 pub fn environ(pid: u32) -> io::Result<ProcessEnvironment> {
-    fs::read(path_of(pid, "environ")).map(ProcessEnvironment)
+    read(path_of(pid, "environ")).map(ProcessEnvironment)
 }
 
 /// The path of a process in the cgroup v2 hierarchy; none if there is no such hierarchy.

@@ -140,15 +140,20 @@ impl TaskStream {
 /// The number of the journal's first record, and the hash of the decisions before it. None before the launch is
 /// decided, because only then the number is known.
 pub fn read_prologue(ledger: &LedgerReader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
+    Ok(find_prologue(task, &ledger.decisions(task, 0)?))
+}
+
+/// Like [`read_prologue`], from the lines of all decisions of a task.
+pub(crate) fn find_prologue(task: TaskId, lines: &[(u64, String)]) -> Option<(u64, Digest)> {
     let mut chain = HashChain::for_prologue(task);
-    for (seq, line) in ledger.decisions(task, 0)? {
-        chain.push_line(&line);
+    for (seq, line) in lines {
+        chain.push_line(line);
         let launched = r#""kind":"task.launched""#;
         if line.contains(launched)
-            && let Ok(Record { what: RecordContent::Decision(Decision::Launched { .. }), .. }) = Record::parse(&line)
+            && let Ok(Record { what: RecordContent::Decision(Decision::Launched { .. }), .. }) = Record::parse(line)
         {
-            return Ok(Some((seq + 1, chain.head())));
+            return Some((seq + 1, chain.head()));
         }
     }
-    Ok(None)
+    None
 }

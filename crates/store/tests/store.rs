@@ -242,6 +242,26 @@ fn a_changed_decision_breaks_the_chain() {
     assert_eq!(verify_findings(&home), ["decision 1: is missing from the ledger"]);
 }
 
+/// Decisions that a reader finds in memory are those of the file, from the first to the receipt.
+#[test]
+fn recent_decisions_are_those_of_the_file() {
+    let (_dir, home, mut ledger) = daemon();
+    let (near, file) = (ledger.reader().unwrap(), ledger_reader(&home));
+    let same = |from: u64| {
+        let lines = near.decisions(task(1), from).unwrap();
+        assert_eq!(lines, file.decisions(task(1), from).unwrap(), "from {from}");
+        lines.len()
+    };
+    assert_eq!(same(0), 0);
+    ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
+    assert_eq!((same(0), same(1), same(2)), (2, 1, 0));
+    ledger.commit(&entries(task(1), 9, vec![settled(3)])).unwrap();
+    assert_eq!((same(0), same(2), same(10)), (3, 1, 0));
+    // More tasks than are kept: the first ones are read from the file.
+    ledger.commit(&(2..600).flat_map(|n| entries(task(n), 0, vec![planned("more")])).collect::<Vec<_>>()).unwrap();
+    assert_eq!(same(0), 3);
+}
+
 #[test]
 fn pages_and_filters() {
     let (_dir, home, mut ledger) = daemon();

@@ -219,6 +219,8 @@ pub(crate) struct DeskStep {
     pub(crate) launch: Option<ShimLaunch>,
     /// The task whose stored request is not needed any more.
     pub(crate) drop_request: Option<TaskId>,
+    /// Settled tasks whose streams are published to their workspaces.
+    pub(crate) publish: Vec<TaskId>,
     /// The reply to a register command.
     pub(crate) register_reply: Option<RegisterReply>,
     /// Tasks that wait for an approval and that a new grant may cover.

@@ -436,6 +436,7 @@ impl Turn<'_> {
     }
 
     fn settle(&mut self, task: TaskId, outcome: Outcome, journal_head: Option<Digest>, recovered: bool) {
+        self.step.publish.extend(self.desk.open.get(&task).filter(|open| open.publishes).map(|_| task));
         self.decide(task, Decision::Settled { outcome, journal_head, recovered });
     }
 

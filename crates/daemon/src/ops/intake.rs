@@ -3,7 +3,7 @@
 use super::{ApiResult, OnceKey, Ops, output, sessions};
 use crate::{
     caller::Caller,
-    calls::{AskCall, AskOutcome},
+    calls::{self, AskCall, AskOutcome},
     case,
     facts::{self, PreparedRequest},
     question::CleanTexts,
@@ -18,6 +18,7 @@ use countersign_model::{
 use countersign_redact::{text, text_bounded};
 use countersign_store::clock;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use tokio::sync::oneshot;
 
 /// How long a caller may wait for a task.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -43,8 +44,7 @@ pub(crate) async fn ask(
     caller.require_scope(CredentialScope::Run)?;
     let idempotency = once.map(|once| once.digest(ops, caller, "POST /tasks")).transpose()?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(MAX_WAIT));
-    let asking = prepare(ops, caller, request, idempotency).await?;
-    let asked = commit_ask(ops, asking).await?;
+    let asked = prepare_and_commit(ops, caller, request, idempotency).await?;
     if asked.state.is_none() && ops.records.find_task(caller, &asked.task.to_string()).is_err() {
         let refusal = Refusal::new(RefusalCode::IdempotencyConflict, "this Idempotency-Key was used by another caller");
         return Err(refusal.hint("use a new key for a new request").into());
@@ -98,7 +98,10 @@ pub(super) async fn judge(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Box
 
 /// Sends a request to the commit loop. A denial is an error that names its task.
 pub(crate) async fn commit_ask(ops: &Ops, asking: AskCall) -> ApiResult<AskOutcome> {
-    let asked = ops.commit.ask(asking).await?;
+    denial_as_error(ops.commit.ask(asking).await?)
+}
+
+fn denial_as_error(asked: AskOutcome) -> ApiResult<AskOutcome> {
     match asked.denied {
         Some(refusal) => Err(TaskRefusal::from(refusal).of_task(asked.task)),
         None => Ok(asked),
@@ -120,6 +123,34 @@ pub(crate) async fn prepare(
     let _turn = ops.acquire_lookup_slot(caller.principal).await;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || prepare_request(&ops, &caller, request, idempotency)).await?
+}
+
+/// Like [`prepare`] and [`commit_ask`]. The thread that prepares the request sends it to the commit loop, so that the
+/// caller is woken once, by the outcome.
+async fn prepare_and_commit(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    request: Request,
+    idempotency: Option<Idempotency>,
+) -> ApiResult<AskOutcome> {
+    let turn = ops.acquire_lookup_slot(caller.principal).await;
+    let (ops, caller) = (Arc::clone(ops), caller.clone());
+    let (reply, outcome) = oneshot::channel();
+    let prepared = tokio::task::spawn_blocking(move || {
+        match prepare_request(&ops, &caller, request, idempotency) {
+            Ok(asking) => ops.commit.send_ask(asking, reply),
+            // There is no task yet that the refusal could name.
+            Err(refused) => drop(reply.send(Err(refused.refusal))),
+        }
+        drop(turn);
+    });
+    match outcome.await {
+        Ok(asked) => denial_as_error(asked?),
+        Err(_) => {
+            prepared.await.map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
+            Err(calls::loop_ended().into())
+        }
+    }
 }
 
 /// Reads and prepares a request: everything before the desk.

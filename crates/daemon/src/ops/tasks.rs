@@ -64,8 +64,9 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQ
     caller.require_scope(CredentialScope::Observe)?;
     let task = ops.records.find_task(caller, id)?;
     ops.records.load_task(task).await?;
-    if let Some(ms) = query.wait_ms {
-        ops.records.wait_for(task, Duration::from_millis(ms).min(MAX_WAIT)).await?;
+    match query.wait_ms {
+        Some(ms) => drop(ops.records.wait_for(task, Duration::from_millis(ms).min(MAX_WAIT)).await?),
+        None => ops.records.pace(task).await,
     }
     ops.records.state_json(task)
 }

@@ -2,7 +2,7 @@
 
 use super::{Daemon, agent, parse, person};
 use crate::ops::{self, OnceKey};
-use countersign_model::{Outcome, RefusalCode, Request, Status, TaskId, VerdictKind};
+use countersign_model::{Outcome, RefusalCode, Request, Status, TaskId, Text, VerdictKind, api::WaitQuery};
 use serde_json::{Value, json};
 
 #[test]
@@ -104,4 +104,27 @@ fn a_denial_names_its_task_and_is_replayed_under_its_key() {
     assert_eq!((again.task, again.refusal.code), (Some(task), first.refusal.code));
     let state = daemon.ops.records.state(task).unwrap();
     assert!(matches!(state.outcome(), Some(Outcome::Denied { .. })), "{:?}", state.outcome());
+}
+
+/// A request for a task that has not changed waits a little; it is answered all the same, and sees the end.
+#[test]
+fn a_task_that_waits_is_shown_as_often_as_it_is_asked_for() {
+    let daemon = Daemon::new();
+    let asked = daemon.run(ops::intake::ask(&daemon.ops, &agent(), daemon.request("git push"), None)).unwrap();
+    let task = asked.answer.task.task_id;
+    let id = task.to_string();
+    // Only a task with followers, or with a supervisor, reports changes that a request could wait for.
+    let _follower = daemon.ops.registry.subscribe(task);
+    let person = person();
+    let show = || ops::tasks::show(&daemon.ops, &person, &id, WaitQuery::default());
+    let first = daemon.run(show()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(daemon.run(show()).unwrap(), first);
+    }
+    let withdraw = daemon.ops.commit.withdraw(task, Text::from_static("a test"));
+    let (shown, withdrawn) = daemon.run(async { tokio::join!(show(), withdraw) });
+    withdrawn.unwrap();
+    assert!(!shown.unwrap().is_empty());
+    let last = daemon.run(show()).unwrap();
+    assert!(String::from_utf8_lossy(&last).contains(r#""kind":"withdrawn""#), "{last:?}");
 }

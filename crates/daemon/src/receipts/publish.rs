@@ -81,11 +81,6 @@ pub(crate) fn spawn_publisher(
 
 fn publish(home: &Home, task: TaskId, run_as: &dyn Fn(PrincipalId) -> io::Result<RunAs>) -> io::Result<()> {
     let reader = LedgerReader::open(&home.ledger()).map_err(io::Error::other)?;
-    let lines = reader.decisions(task, 0).map_err(io::Error::other)?;
-    // Most tasks have no workspace; this avoids folding their journal.
-    if !lines.first().is_some_and(|(_, line)| line.contains(r#""workspace":"#)) {
-        return Ok(());
-    }
     let Some(state) = TaskStream::read_state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
     let Some(workspace) = &state.request.workspace else { return Ok(()) };
     let user = run_as(state.request.principal)?.user;

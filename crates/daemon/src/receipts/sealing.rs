@@ -211,8 +211,8 @@ pub(crate) struct Sealer {
     file_key: Digest,
     /// Directories that tasks do not write to.
     skip: Vec<PathBuf>,
-    /// The last decision before this daemon started, and whether the previous daemon crashed.
-    last_before_start: i64,
+    /// The tasks without a receipt that settled before this daemon started, and whether the previous daemon crashed.
+    settled_before_start: HashSet<TaskId>,
     after_a_crash: bool,
     /// Whether the ledger is usable, so that a key is needed.
     ledger_usable: bool,
@@ -277,7 +277,7 @@ impl Sealer {
             sealing,
             file_key: case::mask_key(&gate.key),
             skip: gate.protected.iter().map(PathBuf::from).collect(),
-            last_before_start: ledger.last_number(),
+            settled_before_start: reader.unsealed_tasks().unwrap_or_default().into_iter().collect(),
             after_a_crash,
             ledger_usable: reading_only.is_none(),
             announced: !reader.keys()?.is_empty(),
@@ -484,15 +484,13 @@ impl Sealer {
         for task in sealed_now {
             self.launch_secrets.forget(task);
             self.failed_tasks.remove(&task);
+            self.settled_before_start.remove(&task);
         }
         Ok(failed)
     }
 
     /// The records of a settled task; none if it has its receipt.
     fn read_unsealed(&self, task: TaskId) -> Result<Option<SettledTask>, SealError> {
-        if self.reader.is_sealed(task)? {
-            return Ok(None);
-        }
         Ok(SettledTask::read(&self.home, &self.reader, task)?)
     }
 
@@ -506,11 +504,12 @@ impl Sealer {
     ) -> Result<(DeskEvent, Digest), SealError> {
         let (task, seq, at) = (closed.account.state.task_id, closed.next_seq, clock::now());
         let key = self.key.as_ref().ok_or(SealError::NoKey)?;
-        let settled = self.reader.settling_decision(task)?.filter(|n| *n <= self.last_before_start);
-        let late = match settled {
-            Some(n) => self.after_a_crash || self.reader.crashed_since(n)?,
-            None => false,
-        };
+        let late = self.settled_before_start.contains(&task)
+            && (self.after_a_crash
+                || match self.reader.settling_decision(task)? {
+                    Some(n) => self.reader.crashed_since(n)?,
+                    None => false,
+                });
         let touched = self.scan_touched(closed, scans);
         if let Some(touched) = &touched {
             let decision = Decision::Touched(touched.clone());

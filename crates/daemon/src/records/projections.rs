@@ -4,13 +4,16 @@ use super::{Records, unknown_task};
 use crate::lock;
 use bytes::Bytes;
 use countersign_model::{PrincipalId, SessionId, TaskId, TaskRefusal, TaskState, WaitsFor};
-use countersign_store::stream::TaskStream;
+use countersign_store::{clock, stream::TaskStream};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
 const MAX_CACHED_TASKS: usize = 64;
+/// How often an unsettled task that does not change is shown.
+const SHOW_INTERVAL: Duration = Duration::from_millis(5);
 /// How many finished tasks are cached for lists: a few megabytes.
 const MAX_CACHED_SEALED_TASKS: usize = 1024;
 
@@ -28,6 +31,14 @@ struct TaskFold {
     last_notification: Option<u64>,
     /// The state as JSON, for repeated requests.
     json: Option<Bytes>,
+    /// When it was shown last.
+    shown_at: Option<Instant>,
+}
+
+impl TaskFold {
+    fn new(stream: TaskStream, state: Option<TaskState>) -> Self {
+        Self { stream, state, last_notification: None, json: None, shown_at: None }
+    }
 }
 
 impl Projections {
@@ -116,10 +127,28 @@ impl Records {
         Ok(folding.state.as_ref().is_some_and(|s| self.has_last_record(s) && seq >= s.next_seq))
     }
 
+    /// Waits until a task may be shown again: it has changed or settled since it was shown last, or that was a while
+    /// ago. A client that asks again and again would take the processor from the task that it waits for.
+    pub(crate) async fn pace(&self, task: TaskId) {
+        let unchanged = || {
+            let folding = self.projections.get(task)?;
+            let folding = lock(&folding);
+            let left = (folding.shown_at? + SHOW_INTERVAL).checked_duration_since(clock::steady())?;
+            let notifications = self.shims.subscribe_live(task)?;
+            let same = folding.last_notification == Some(*notifications.borrow());
+            let open = folding.state.as_ref().is_some_and(|state| !state.settled());
+            (same && open).then_some((left, notifications))
+        };
+        if let Some((left, mut notifications)) = unchanged() {
+            let _ = tokio::time::timeout(left, notifications.changed()).await;
+        }
+    }
+
     /// The state as JSON.
     pub(crate) fn state_json(&self, task: TaskId) -> Result<Bytes, TaskRefusal> {
         let folding = self.current_fold(task)?;
         let mut folding = lock(&folding);
+        folding.shown_at = Some(clock::steady());
         let TaskFold { state, json, .. } = &mut *folding;
         let state = state.as_ref().ok_or_else(|| unknown_task(task))?;
         if state.waits_for() == Some(WaitsFor::Slot) {
@@ -135,21 +164,20 @@ impl Records {
     /// Caches the state of a task that was just created.
     pub(crate) fn cache_new_task(&self, state: &TaskState) {
         let stream = TaskStream::continuing(&self.home, state);
-        let folding = TaskFold { stream, state: Some(state.clone()), last_notification: None, json: None };
+        let folding = TaskFold::new(stream, Some(state.clone()));
         self.projections.remember(state.task_id, Arc::new(Mutex::new(folding)));
     }
 
     /// The fold of a task, brought up to date.
     fn current_fold(&self, task: TaskId) -> Result<Arc<Mutex<TaskFold>>, TaskRefusal> {
         let shared = self.projections.get(task).unwrap_or_else(|| {
-            let folding = TaskFold { stream: self.stream(task, 0), state: None, last_notification: None, json: None };
-            let folding = Arc::new(Mutex::new(folding));
+            let folding = Arc::new(Mutex::new(TaskFold::new(self.stream(task, 0), None)));
             self.projections.remember(task, Arc::clone(&folding));
             folding
         });
         {
             let mut folding = lock(&shared);
-            let TaskFold { stream, state, last_notification, json } = &mut *folding;
+            let TaskFold { stream, state, last_notification, json, .. } = &mut *folding;
             let now = self.shims.last_notification(task);
             let current =
                 state.as_ref().is_some_and(|s| s.receipt.is_some()) || (now.is_some() && *last_notification == now);

@@ -8,8 +8,9 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-/// How many shims are idle. Enough for a burst; the filling thread is quick to follow.
-const IDLE_SHIMS: usize = 3;
+/// How many shims are idle: enough for the requests of one commit. While the commit loop waits for a new one, so does
+/// everybody else.
+const IDLE_SHIMS: usize = 8;
 
 pub(crate) struct ShimPool {
     shim: PathBuf,

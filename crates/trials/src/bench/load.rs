@@ -15,6 +15,7 @@ pub(crate) struct LoadTarget {
 }
 
 const SETTLED_EVENT: &str = r#""kind":"task.settled""#;
+const SEALED_EVENT: &str = r#""kind":"receipt.sealed""#;
 
 impl LoadTarget {
     pub(crate) fn new(socket: &Path) -> Self {
@@ -38,6 +39,10 @@ impl LoadTarget {
 
     pub(crate) fn wait_for_end(&self, id: &str) {
         self.connect().read_events(&format!("/tasks/{id}/events"), SETTLED_EVENT).expect("the stream ends");
+    }
+
+    pub(crate) fn wait_for_receipt(&self, id: &str) {
+        self.connect().read_events(&format!("/tasks/{id}/events"), SEALED_EVENT).expect("it is sealed");
     }
 
     /// The time from the request to the exit visible over SSE, in sequence, in microseconds.

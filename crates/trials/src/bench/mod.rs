@@ -3,6 +3,7 @@
 mod agents;
 mod approvals;
 mod confine;
+mod cost;
 mod floor;
 mod gate;
 mod http;
@@ -140,11 +141,12 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut bench = BenchHome::build()?;
     println!("| metric | daemon | limit | ratio |\n|---|---|---|---|");
     type BenchPart = (&'static str, fn(&mut BenchHome));
-    let parts: [BenchPart; 15] = [
+    let parts: [BenchPart; 16] = [
         ("latency", measure_latency),
         ("approvals", approvals::measure_approvals),
         ("confinement", confine::measure_confinement),
         ("throughput", measure_throughput),
+        ("cost", cost::measure_cost),
         ("big", measure_big_output),
         ("redaction", redaction::measure_redaction),
         ("readers", readers::measure_readers),

@@ -33,7 +33,7 @@ pub(super) fn measure_receipts(bench: &mut BenchHome) {
     daemon.throughput(8, RECEIPTS);
     // Not a read-only command: less is kept of those.
     let (id, _) = daemon.run_to_end("head -c 1073741824 /dev/zero; touch /tmp/csn-bench");
-    daemon.connect().read_events(&format!("/tasks/{id}/events"), r#""kind":"receipt.sealed""#).expect("it is sealed");
+    daemon.wait_for_receipt(&id);
     let csn = build::output_dir().join("csn").display().to_string();
     let home = bench.home();
     let timed = |program: &str, args: &[&str]| {
