@@ -564,6 +564,7 @@ impl CommitLoop {
             secret: crate::shims::registry::shim_secret(&self.gate.key, task),
             mask_key: crate::case::mask_key(&self.gate.key),
             redaction: self.gate.redaction.clone(),
+            known_secrets: session.as_ref().map(|s| self.registry.learned.start(task, s.id)).unwrap_or_default(),
             sandbox: sandbox_spec,
             user: prepared.user,
         };

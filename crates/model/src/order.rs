@@ -69,6 +69,9 @@ pub struct ResolvedRequest {
     /// The user's redaction rules for the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redaction: Vec<RedactionRule>,
+    /// Secrets that earlier tasks of the session have shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_secrets: Vec<String>,
     /// The input of the sandbox.
     #[serde(rename = "walls")]
     pub sandbox: SandboxSpec,

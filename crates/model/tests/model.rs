@@ -724,6 +724,7 @@ fn an_order_needs_a_permit_for_exactly_its_request() {
         prologue_head: digest("head"),
         secret: digest("secret"),
         mask_key: digest("mask"),
+        known_secrets: Vec::new(),
         redaction: Vec::new(),
         builtin: None,
         sandbox: SandboxSpec {

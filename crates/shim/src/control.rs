@@ -145,6 +145,13 @@ impl ControlSocket {
         }
     }
 
+    /// Tells the daemon which secrets the task has shown.
+    pub fn tell_learned(&mut self, secrets: &[String]) {
+        for peer in self.peers.iter_mut().filter(|p| p.trusted) {
+            peer.send(&FromShim::Learned { secrets: secrets.to_vec() });
+        }
+    }
+
     /// Sends the last message to every daemon, then removes the socket.
     pub fn close(mut self, message: &FromShim) {
         for peer in self.peers.iter_mut().filter(|p| p.trusted) {

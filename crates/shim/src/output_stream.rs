@@ -150,6 +150,11 @@ impl OutputStream {
         self.scrubber.replace_mask(Arc::clone(mask));
     }
 
+    /// The secrets that the stream has shown for the first time since the last call.
+    pub(crate) fn take_learned(&mut self) -> Vec<String> {
+        self.scrubber.take_learned()
+    }
+
     /// The main process has ended, and the kernel has hung up the terminal of its session: no process can write to it
     /// or open it again.
     pub(crate) fn hang_up(&mut self) {

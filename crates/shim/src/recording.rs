@@ -40,11 +40,23 @@ impl Shim<'_> {
                 }
             }
         }
+        self.share_learned_secrets(n);
         if printed {
             let now = self.journal.elapsed();
             self.step(now, LifecycleEvent::Output);
             self.note_terminal_output(n);
         }
+    }
+
+    /// Redacts what one stream has shown in all that follows: in the other streams, on the screen, in later tasks.
+    fn share_learned_secrets(&mut self, n: usize) {
+        let learned = self.outputs[n].take_learned();
+        if learned.is_empty() {
+            return;
+        }
+        self.mask = self.secrets.remember(&learned);
+        self.outputs.iter_mut().for_each(|o| o.set_mask(&self.mask));
+        self.control.tell_learned(&learned);
     }
 
     /// The terminal has new output, which a typing user waits for.

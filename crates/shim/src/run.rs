@@ -68,6 +68,7 @@ fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>)
     }
     let mut known = KnownSecrets::from_env(request.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     known.add_found_in(request.exec.argv.iter().map(String::as_str));
+    request.known_secrets.iter().for_each(|secret| known.add(secret));
     let mask = Arc::new(Mask::new(request.mask_key, known));
     crash::point("shim.before_journal");
     // If the record cannot be created, the failure is reported over this copy.

@@ -11,7 +11,7 @@ const MAX_SECRETS: usize = 32;
 const MAX_TYPED_LINES: usize = 4;
 
 pub(crate) struct TypedSecrets {
-    /// The mask without typed secrets.
+    /// The mask without typed secrets. It knows what the output has shown.
     base_mask: Arc<Mask>,
     /// The line that is being typed without echo.
     line: Vec<u8>,
@@ -22,6 +22,20 @@ pub(crate) struct TypedSecrets {
 impl TypedSecrets {
     pub(crate) fn new(first_mask: Arc<Mask>) -> Self {
         Self { base_mask: first_mask, line: Vec::new(), lines: VecDeque::new() }
+    }
+
+    /// Remembers secrets that the output has shown. Returns the new mask.
+    pub(crate) fn remember(&mut self, shown: &[String]) -> Arc<Mask> {
+        self.base_mask = Arc::new(self.base_mask.with_values(shown));
+        self.mask()
+    }
+
+    fn mask(&self) -> Arc<Mask> {
+        if self.lines.is_empty() {
+            Arc::clone(&self.base_mask)
+        } else {
+            Arc::new(self.base_mask.with_values(&self.lines))
+        }
     }
 
     /// Learns from input for a terminal. Returns a new mask if there is a new secret.
@@ -52,7 +66,7 @@ impl TypedSecrets {
         while self.lines.len() > MAX_SECRETS {
             self.lines.pop_front();
         }
-        Some(Arc::new(self.base_mask.with_values(&self.lines)))
+        Some(self.mask())
     }
 }
 

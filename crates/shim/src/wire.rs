@@ -83,6 +83,10 @@ pub enum FromShim {
     },
     /// The journal has new frames.
     More,
+    /// Secrets that the task has shown. Later tasks of its session redact them, too; they are never stored.
+    Learned {
+        secrets: Vec<String>,
+    },
     /// The control operation `re` is recorded as frame `seq`.
     Applied {
         re: u64,

@@ -1,6 +1,11 @@
 //! The registry of shims: a connection to each, notifications for readers of its task, and recovery when it ends.
 
-use crate::{calls::CommitHandle, desk::DeskEvent, receipts::sealing::SealingState, shims::recovery};
+use crate::{
+    calls::CommitHandle,
+    desk::DeskEvent,
+    receipts::sealing::SealingState,
+    shims::{learned::LearnedSecrets, recovery},
+};
 use countersign_model::{Digest, HomeKey, Refusal, RefusalCode, TaskId};
 use countersign_shim::{
     ScreenSnapshot,
@@ -40,6 +45,8 @@ pub(crate) struct ShimRegistry {
     pub(crate) unfound_shims: std::sync::atomic::AtomicUsize,
     /// Whether receipts are made: then the receipt is a task's last record.
     pub(crate) sealing: watch::Receiver<SealingState>,
+    /// What the tasks of a session have shown.
+    pub(crate) learned: LearnedSecrets,
 }
 
 /// A task that is not settled, for its followers.
@@ -112,6 +119,7 @@ impl ShimRegistry {
             after_a_crash,
             unfound_shims: Default::default(),
             sealing,
+            learned: LearnedSecrets::default(),
         })
     }
 
@@ -261,6 +269,7 @@ impl ShimRegistry {
         let registry = Arc::clone(self);
         self.runtime.spawn(async move {
             let closed = registry.converse(task, channel, operations).await;
+            registry.learned.end(task);
             if !closed {
                 wait_for_exit(process).await;
                 recovery::settle_from_disk(&registry, task, Some(pid));
@@ -296,6 +305,7 @@ impl ShimRegistry {
                 match inbox.next_message::<FromShim>() {
                     Ok(None) => break,
                     Ok(Some(FromShim::More)) => self.notify(task, Notification::More),
+                    Ok(Some(FromShim::Learned { secrets })) => self.learned.learn(task, secrets),
                     Ok(Some(FromShim::Applied { re, seq })) => {
                         // Notified first: the caller can read the change as soon as it has the reply.
                         self.notify(task, Notification::More);

@@ -87,6 +87,11 @@ impl OwnNetwork {
         *self == Self::Plain
     }
 
+    /// Whether the child is dumpable for a moment while it enters.
+    pub(super) fn becomes_dumpable(&self) -> bool {
+        matches!(self, Self::AsUser { .. })
+    }
+
     fn as_user((uid, gid): (u32, u32)) -> Self {
         let map = |id: u32| format!("{id} {id} 1").into_bytes();
         Self::AsUser { uid_map: map(uid), gid_map: map(gid) }

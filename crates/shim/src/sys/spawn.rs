@@ -1,8 +1,9 @@
 //! Starts the child of a task. The child shares the memory of the shim until it executes its program: copying the page
-//! tables of the shim, and the faults that follow in both, would take as long as all the rest of the start.
+//! tables of the shim, and the faults that follow in both, would take as long as all the rest of the start. Only a child
+//! that others may look into for a moment has a copy.
 #![allow(unsafe_code)]
 
-use super::{confine::Restrictions, user::ChildUser};
+use super::{confine::Restrictions, network::OwnNetwork, user::ChildUser};
 use rustix::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::{
     collections::BTreeMap,
@@ -59,7 +60,7 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
         ChildStdio::Terminal(slave) => [slave.try_clone()?, slave.try_clone()?, slave],
     };
     let (argv_pointers, env_pointers) = (pointers(&argv), pointers(&env));
-    let mut start = ChildStart {
+    let start = ChildStart {
         program: program.as_ptr(),
         argv: argv_pointers.as_ptr(),
         env: env_pointers.as_ptr(),
@@ -70,22 +71,25 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
         extra_descriptors,
         user: user.as_ref(),
         restrictions: &restrictions,
-        error: None,
+        error: SharedError::new()?,
     };
+    // A file of its memory that someone else opens while it is dumpable stays open: it must not be the shim's memory.
+    let shared =
+        if restrictions.own_network.as_ref().is_some_and(OwnNetwork::becomes_dumpable) { 0 } else { libc::CLONE_VM };
     let mut stack = Vec::<u128>::with_capacity(STACK_BYTES / size_of::<u128>() + argv.len());
     let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
-    // SAFETY: with these flags this thread waits until the child has executed its program or ended, so that everything
-    // that the child uses stays as it is. The child has a stack of its own and makes only system calls there; it
+    // SAFETY: this thread waits until the child has executed its program or ended, so that everything that the child uses
+    // stays as it is. The child has a stack of its own and makes only system calls there; it
     // returns through none of this process's frames.
     let pid = unsafe {
         libc::clone(
             run_child,
             top.cast(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            (&raw mut start).cast::<c_void>(),
+            shared | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw const start).cast_mut().cast::<c_void>(),
         )
     };
-    match (pid, start.error.take()) {
+    match (pid, start.error.get()) {
         (-1, _) => Err(io::Error::last_os_error()),
         (pid, Some(error)) => {
             // SAFETY: the child has ended; no pointers.
@@ -118,13 +122,43 @@ struct ChildStart<'a> {
     user: Option<&'a ChildUser>,
     restrictions: &'a Restrictions,
     /// Why the program was not executed. The child writes it, and the shim reads it afterwards.
-    error: Option<io::Error>,
+    error: SharedError,
+}
+
+/// The number of an error, in memory that the child shares in any case.
+struct SharedError(*mut c_int);
+
+impl SharedError {
+    fn new() -> io::Result<Self> {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, which nothing else uses.
+        let page = unsafe { libc::mmap(ptr::null_mut(), size_of::<c_int>(), access, kind, -1, 0) };
+        if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page.cast())) }
+    }
+
+    fn set(&self, error: &io::Error) {
+        // SAFETY: the mapping lives as long as this; the shim waits while the child writes.
+        unsafe { self.0.write(error.raw_os_error().unwrap_or(libc::EIO)) };
+    }
+
+    fn get(&self) -> Option<io::Error> {
+        // SAFETY: as above; a new mapping is zero.
+        let number = unsafe { self.0.read_volatile() };
+        (number != 0).then(|| io::Error::from_raw_os_error(number))
+    }
+}
+
+impl Drop for SharedError {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.0.cast(), size_of::<c_int>()) };
+    }
 }
 
 /// The child.
 extern "C" fn run_child(start: *mut c_void) -> c_int {
     // SAFETY: the shim passes a `ChildStart` and waits, so that nothing else uses it.
-    let start = unsafe { &mut *start.cast::<ChildStart<'_>>() };
+    let start = unsafe { &*start.cast::<ChildStart<'_>>() };
     let prepared = start.prepare();
     // SAFETY: all three point to texts, and to lists of them that end with a null pointer. On success it does not
     // return; `_exit` runs no code of this process.
@@ -132,7 +166,7 @@ extern "C" fn run_child(start: *mut c_void) -> c_int {
         if prepared.is_ok() {
             libc::execvpe(start.program, start.argv, start.env);
         }
-        start.error = Some(prepared.err().unwrap_or_else(io::Error::last_os_error));
+        start.error.set(&prepared.err().unwrap_or_else(io::Error::last_os_error));
         libc::_exit(127)
     }
 }
