@@ -23,7 +23,7 @@ pub(crate) fn run_differential_tests(count: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-const FUZZ_TARGETS: &[&str] = &["read", "judge", "tables"];
+const FUZZ_TARGETS: &[&str] = &["read", "judge", "tables", "redact"];
 /// The compiler flags that cargo-fuzz uses.
 const FUZZ_RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

@@ -402,3 +402,24 @@ fn the_filter_redacts_its_input_and_reports_where() {
     assert!(!report.contains(&own) && !report.contains(&token[4..]));
     assert!(daemon.csn(&["redact", "test"]).status.success());
 }
+
+#[test]
+fn a_secret_that_one_task_has_shown_is_redacted_in_later_tasks_of_its_session() {
+    let daemon = TestHome::started(CSN);
+    let secret = expand("{alnum:14}", 77).unwrap().text;
+    std::fs::write(daemon.work().join("settings"), format!("password={secret}\n")).unwrap();
+    std::fs::write(daemon.work().join("note"), format!("it was {secret}\n")).unwrap();
+    let open = || {
+        let opened = daemon.csn(&["sessions", "open", "--in", "."]);
+        assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
+        String::from_utf8(opened.stdout).unwrap().trim().to_owned()
+    };
+    let show = |session: &str, file: &str| {
+        let out = daemon.csn(&["run", "-q", "--session", session, "cat", file]);
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let (one, other) = (open(), open());
+    assert!(show(&one, "settings").starts_with("password=[redacted:password:"));
+    assert!(show(&one, "note").starts_with("it was [redacted:known-value:"));
+    assert_eq!(show(&other, "note"), format!("it was {secret}\n"), "nothing but its session knows it");
+}
