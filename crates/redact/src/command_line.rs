@@ -72,6 +72,15 @@ impl<'a> Arguments<'a> {
     }
 
     pub(crate) fn next(&mut self) -> NextArgument {
+        let from = self.at;
+        match self.read_next() {
+            // A byte that no argument begins with ends the command; every step must advance.
+            NextArgument::Found(argument) if self.at <= from && argument.whole => NextArgument::End,
+            next => next,
+        }
+    }
+
+    fn read_next(&mut self) -> NextArgument {
         loop {
             let Some(b) = self.byte(self.at) else {
                 return if self.view.end { NextArgument::End } else { NextArgument::More };
@@ -85,11 +94,11 @@ impl<'a> Arguments<'a> {
                     (None, _) | (Some(b'\r'), None) if !self.view.end => return NextArgument::More,
                     _ => break,
                 },
-                b'\n' | b'\r' | b';' | b'|' | b'&' | b')' | b']' | b'}' => return NextArgument::End,
+                b'\n' | b'\r' | b';' | b'|' | b'&' | b')' | b']' | b'}' | b'`' => return NextArgument::End,
                 _ => break,
             }
         }
-        let slashes = self.view.bytes[self.at..].iter().take_while(|b| **b == b'\\').count();
+        let slashes = self.view.bytes[self.at..].iter().take(16).take_while(|b| **b == b'\\').count();
         if self.at + slashes >= self.view.len() && !self.view.end {
             return NextArgument::More;
         }

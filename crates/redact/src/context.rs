@@ -433,6 +433,10 @@ fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> Option
     let SecretName { begin, name, strength, opened, closed, blanks, .. } = *name_info;
     let flag = name.starts_with(b"-");
     let certain = strength >= NameStrength::Strong;
+    if r.peek()? == b',' && opened && closed {
+        // The value may begin right behind the comma, or a key `value` comes first.
+        r.value = Some(r.at + 1);
+    }
     let (separator, length) = match r.peek()? {
         b'=' => match r.peek_at(1)? {
             b'=' | b'~' => return Some(None),
