@@ -159,6 +159,8 @@ impl<'a> Arguments<'a> {
             };
             let ends = match b {
                 b' ' | b'\t' | b'\n' | b'\r' | b'`' => true,
+                // A redirection, or a tag of a document.
+                b'<' | b'>' if at > start => true,
                 _ if at - start >= MAX_VALUE_BYTES => true,
                 b'"' | b'\'' | b'\\' => match self.quote_at(at) {
                     Some((quote, slashes)) if self.may_open(start, at) => {

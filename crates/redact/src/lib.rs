@@ -16,6 +16,7 @@ mod known_secrets;
 mod line_breaks;
 mod link;
 mod mask;
+mod name;
 mod pem;
 mod pipe;
 mod places;
@@ -28,6 +29,7 @@ mod shape;
 mod span;
 mod tail;
 mod value_reader;
+mod value_syntax;
 mod visible_text;
 mod words;
 
