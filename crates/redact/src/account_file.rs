@@ -22,7 +22,8 @@ fn read_password(r: &mut ValueReader<'_>, least: usize) -> Option<Inspection> {
     let length = r.skip(MAX_PASSWORD_BYTES, |b| !ends(b))?;
     r.peek()?;
     let value = &r.view.bytes[start..r.at];
-    if length < least || length == MAX_PASSWORD_BYTES || !command_line::is_argument_secret(value) {
+    let empty = !value.iter().any(u8::is_ascii_alphanumeric);
+    if empty || length < least || length == MAX_PASSWORD_BYTES || !command_line::is_argument_secret(value) {
         return Some(Inspection::Nothing);
     }
     Some(found(start, r.at))

@@ -56,7 +56,8 @@ fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
     r.skip(2, |b| b == b' ')?;
     let value = &r.view.bytes[start..end];
     let closes = matches!(r.peek()?, b')' | b',');
-    if !closes || !guard::is_token_like(value) || guard::is_placeholder(value) {
+    let expression = value.starts_with(b"$") && memchr::memmem::find(value, b"::").is_some();
+    if !closes || expression || !guard::is_token_like(value) || guard::is_placeholder(value) {
         return Some(Inspection::Nothing);
     }
     Some(Inspection::Found(Span::new(start, end, "password", Rank::Context)))

@@ -72,6 +72,15 @@ impl<'a> Arguments<'a> {
     }
 
     pub(crate) fn next(&mut self) -> NextArgument {
+        let from = self.at;
+        match self.read_next() {
+            // A byte that no argument begins with ends the command; every step must advance.
+            NextArgument::Found(argument) if self.at <= from && argument.whole => NextArgument::End,
+            next => next,
+        }
+    }
+
+    fn read_next(&mut self) -> NextArgument {
         loop {
             let Some(b) = self.byte(self.at) else {
                 return if self.view.end { NextArgument::End } else { NextArgument::More };
@@ -89,7 +98,7 @@ impl<'a> Arguments<'a> {
                 _ => break,
             }
         }
-        let slashes = self.view.bytes[self.at..].iter().take_while(|b| **b == b'\\').count();
+        let slashes = self.view.bytes[self.at..].iter().take(16).take_while(|b| **b == b'\\').count();
         if self.at + slashes >= self.view.len() && !self.view.end {
             return NextArgument::More;
         }
@@ -154,6 +163,8 @@ impl<'a> Arguments<'a> {
             };
             let ends = match b {
                 b' ' | b'\t' | b'\n' | b'\r' | b'`' => true,
+                // A redirection, or a tag of a document.
+                b'<' | b'>' if at > start => true,
                 _ if at - start >= MAX_VALUE_BYTES => true,
                 b'"' | b'\'' | b'\\' => match self.quote_at(at) {
                     Some((quote, slashes)) if self.may_open(start, at) => {

@@ -2,14 +2,17 @@
 //!
 //! The name and the separator stay; the value is redacted. Most of this file recognises values that are *no* secrets:
 //! types, variables, calls, words, placeholders.
-
 use crate::{
-    guard::{self, NameStrength, ValueSetting},
+    guard::{self, ValueSetting},
+    name::{self, NameStrength},
     span::{Inspection, Rank, Span},
     value_reader::{BREAK, Quote, ValueReader},
+    value_syntax::{
+        ValueExtent, find_value_end, read_changed_value, skip_block_header, skip_block_lines, skip_scheme, skip_text,
+        skip_type, skip_wrapper,
+    },
     visible_text::TextView,
 };
-
 /// Words that a telling name contains, in their usual spellings; for most words the end suffices.
 pub(crate) const NAME_WORDS: &[&str] = &[
     "key",
@@ -59,12 +62,12 @@ pub(crate) const NAME_WORDS: &[&str] = &[
 ];
 
 /// How far a name may extend before and behind the word in it.
-const MAX_NAME_REACH_BYTES: usize = 48;
+pub(crate) const MAX_NAME_REACH_BYTES: usize = 48;
 /// The most blanks between a name, its separator and its value.
 pub(crate) const MAX_BLANKS: usize = 24;
 pub(crate) const MAX_VALUE_BYTES: usize = 4096;
 /// The longest value of a name that is not strong.
-const MAX_WEAK_VALUE_BYTES: usize = 256;
+pub(crate) const MAX_WEAK_VALUE_BYTES: usize = 256;
 /// How far back an unfinished name may begin, which is inspected again when more input comes.
 pub(crate) const REINSPECT_BYTES: usize = crate::command_line::MAX_COMMAND_BYTES + 64;
 
@@ -157,7 +160,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         _ => guard::is_secret(strength, name, value, &setting),
     };
     let code = strength == NameStrength::Random && !is_random_in_place(r, &name_info, end)?;
-    if !fits || code || guard::names_something_else(name, strength) {
+    if !fits || code || name::names_something_else(name, strength) {
         return Some(Inspection::Nothing);
     }
     if separator == Separator::Block {
@@ -177,30 +180,6 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         return Some(Inspection::Several(vec![span, changed], None));
     }
     Some(Inspection::Found(span))
-}
-
-/// Reads the second value in `"old" -> "new"`; the reader is before the first closing quote.
-fn read_changed_value(r: &mut ValueReader<'_>, slashes: usize) -> Option<Option<(usize, usize)>> {
-    const ARROW: &[u8] = b" -> ";
-    let mut at = slashes + 1;
-    for want in ARROW {
-        // What comes later does not change the first value, but it must not be decided without the second.
-        if r.peek_at(at)? != *want {
-            return Some(None);
-        }
-        at += 1;
-    }
-    let mut reader = ValueReader { view: r.view, at: r.at + at, value: None };
-    let Quote::Of(quote, slashes) = reader.read_quote()? else { return Some(None) };
-    let from = reader.at;
-    while !reader.is_closing_quote(quote, slashes)? {
-        if reader.peek()? == BREAK || reader.at - from >= MAX_VALUE_BYTES {
-            return Some(None);
-        }
-        reader.at += 1;
-    }
-    let value = &r.view.bytes[from..reader.at];
-    Some((value.len() >= 4 && !guard::is_placeholder(value)).then_some((from, reader.at)))
 }
 
 /// Whether a random value is in a place where a name such as `code` or `sid` has a secret: in a link or a cookie.
@@ -226,60 +205,6 @@ fn is_random_in_place(r: &ValueReader<'_>, name_info: &SecretName<'_>, end: usiz
         }
         _ => true,
     })
-}
-
-/// Skips `>-` or `|` and the line break behind it, to the value on the next line. False: there is none, and the reader has
-/// not moved.
-fn skip_block_header(r: &mut ValueReader<'_>, begin: usize) -> Option<bool> {
-    let from = r.at;
-    if !matches!(r.peek()?, b'|' | b'>') {
-        return Some(false);
-    }
-    r.at += 1;
-    r.skip(2, |b| matches!(b, b'-' | b'+' | b'1'..=b'9'))?;
-    if r.peek()? != BREAK || r.view.is_moved_at(r.at) || !skip_line_break(r)? {
-        r.at = from;
-        return Some(false);
-    }
-    let line = r.view.line_start(begin, MAX_NAME_REACH_BYTES);
-    let indent = r.view.bytes[line..begin].iter().take_while(|b| matches!(b, b' ' | b'-')).count();
-    let blanks = r.skip(2 * MAX_BLANKS, |b| b == b' ')?;
-    if blanks <= indent {
-        r.at = from;
-        return Some(false);
-    }
-    Some(true)
-}
-
-/// Skips one line break. False: the stream has ended.
-fn skip_line_break(r: &mut ValueReader<'_>) -> Option<bool> {
-    match (r.view.byte(r.at), r.view.byte(r.at + 1)) {
-        (Some(b'\r'), Some(b'\n')) => r.at += 2,
-        (Some(b'\r'), None) if !r.view.end => return None,
-        (Some(b'\n' | b'\r'), _) => r.at += 1,
-        (None, _) if !r.view.end => return None,
-        _ => return Some(false),
-    }
-    Some(true)
-}
-
-/// The end of the further lines of a block: indented like the first, and without blanks or names.
-fn skip_block_lines(r: &mut ValueReader<'_>, start: usize, end: usize) -> Option<usize> {
-    let line = r.view.line_start(start, 4 * MAX_BLANKS);
-    let indent = start - line;
-    let mut end = end;
-    while r.peek()? == BREAK && !r.view.is_moved_at(r.at) && r.at - start < MAX_VALUE_BYTES {
-        if !skip_line_break(r)? {
-            break;
-        }
-        let blanks = r.skip(2 * MAX_BLANKS, |b| b == b' ')?;
-        let length = r.skip(MAX_WEAK_VALUE_BYTES, |b| b != BREAK && !matches!(b, b' ' | b':' | b'"' | b'#' | b'{'))?;
-        if blanks != indent || length < 4 || r.peek()? != BREAK {
-            break;
-        }
-        end = r.at;
-    }
-    Some(end)
 }
 
 /// Reads the name around the word that was found. The inner `None`: no value follows, or it does not name a secret.
@@ -339,7 +264,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         return Some(None);
     }
     let follows_word = follows_telling_word(view, begin);
-    let strength = match guard::name_strength(name, (closed || opened) && !subscript) {
+    let strength = match name::name_strength(name, (closed || opened) && !subscript) {
         NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
         strength => strength,
     };
@@ -433,6 +358,10 @@ fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> Option
     let SecretName { begin, name, strength, opened, closed, blanks, .. } = *name_info;
     let flag = name.starts_with(b"-");
     let certain = strength >= NameStrength::Strong;
+    if r.peek()? == b',' && opened && closed {
+        // The value may begin right behind the comma, or a key `value` comes first.
+        r.value = Some(r.at + 1);
+    }
     let (separator, length) = match r.peek()? {
         b'=' => match r.peek_at(1)? {
             b'=' | b'~' => return Some(None),
@@ -465,7 +394,9 @@ fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> Option
         }
         // `password 7 V`, as routers write it.
         b'0'..=b'9' if blanks > 0 && !closed && is_typed_name(name) && r.peek_at(1)? == b' ' => (Separator::Prose, 2),
-        b'i' if blanks == 1 && !closed && r.peek_at(1)? == b's' && r.peek_at(2)? == b' ' => (Separator::Prose, 3),
+        b'i' if blanks == 1 && certain && !closed && r.peek_at(1)? == b's' && r.peek_at(2)? == b' ' => {
+            (Separator::Prose, 3)
+        }
         b',' if opened && closed && certain && skip_to_value_key(r)? => return Some(Some(Separator::Apart)),
         b',' if opened && closed && (flag || certain) && matches!(peek_after_blanks(r, 1)?, b'"' | b'\'') => {
             (Separator::Apart, 1)
@@ -573,190 +504,6 @@ fn rule_for(strength: NameStrength) -> &'static str {
         NameStrength::Password => "password",
         _ => "secret-value",
     }
-}
-
-/// Skips a type between `:` and `=`, with the `=`. False: there is none, and the reader has not moved.
-fn skip_type(r: &mut ValueReader<'_>) -> Option<bool> {
-    let from = r.at;
-    if !matches!(r.peek()?, b'A'..=b'Z' | b'a'..=b'z' | b'&' | b'*') {
-        return Some(false);
-    }
-    let taken = r.skip(40, |b| {
-        b.is_ascii_alphanumeric()
-            || matches!(b, b'_' | b'&' | b'*' | b'<' | b'>' | b'[' | b']' | b'\'' | b' ' | b'|' | b':' | b'.')
-    })?;
-    if taken < 40 && r.peek()? == b'=' && matches!(r.peek_at(1)?, b' ' | b'"' | b'\'') {
-        r.at += 1;
-        r.skip(MAX_BLANKS, |b| b == b' ')?;
-        return Some(true);
-    }
-    r.at = from;
-    Some(false)
-}
-
-/// Skips this text if it is there.
-fn skip_text(r: &mut ValueReader<'_>, text: &[u8]) -> Option<()> {
-    for (n, want) in text.iter().enumerate() {
-        if r.peek_at(n)? != *want {
-            return Some(());
-        }
-    }
-    r.at += text.len();
-    Some(())
-}
-
-/// Skips what wraps a value in program text: `Some("V")`, `String::from("V")`, `("V")`.
-fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
-    const WRAPPERS: &[&[u8]] = &[
-        b"(",
-        b"Some(",
-        b"Ok(",
-        b"Just ",
-        b"String(",
-        b"String::from(",
-        b"new String(",
-        b"str(",
-        b"string(",
-        b"[]byte(",
-        b"bytes(",
-        b"Buffer.from(",
-        b"Secret(",
-        b"SecretStr(",
-        b"SecretString(",
-        b"SecretString::from(",
-        b"Optional.of(",
-        b"pulumi.secret(",
-        b"Optional[",
-        b"pulumi.String(",
-    ];
-    for wrapper in WRAPPERS {
-        let mut matched = 0;
-        for want in *wrapper {
-            if r.peek_at(matched)? != *want {
-                break;
-            }
-            matched += 1;
-        }
-        if matched == wrapper.len() {
-            let quoted = ValueReader { view: r.view, at: r.at + matched, value: None };
-            let letter = matches!(quoted.peek()?, b'b' | b'@' | b'r') && matches!(quoted.peek_at(1)?, b'"' | b'\'');
-            if letter || matches!(quoted.peek()?, b'"' | b'\'' | b'\\') || *wrapper == b"Optional[" {
-                r.at += matched;
-            }
-            return Some(());
-        }
-    }
-    Some(())
-}
-
-/// Skips a scheme before the value: `Bearer`, `Basic`, `token`.
-pub(crate) fn skip_scheme(r: &mut ValueReader<'_>) -> Option<()> {
-    const SCHEMES: &[&[u8]] =
-        &[b"bearer ", b"basic ", b"token ", b"bot ", b"apikey ", b"digest ", b"key ", b"splunk ", b"negotiate "];
-    for scheme in SCHEMES {
-        let mut matched = 0;
-        for (n, want) in scheme.iter().enumerate() {
-            match r.peek_at(n) {
-                Some(b) if b.to_ascii_lowercase() == *want => matched += 1,
-                Some(_) => break,
-                // More bytes may complete the scheme.
-                None if n >= 3 => return None,
-                None => break,
-            }
-        }
-        if matched == scheme.len() {
-            r.at += matched;
-            r.skip(MAX_BLANKS, |b| b == b' ')?;
-            return Some(());
-        }
-    }
-    Some(())
-}
-
-/// How far a value extends.
-struct ValueExtent {
-    quote: Quote,
-    /// It ends with a blank, whatever signs it contains.
-    to_blank: bool,
-    in_tag: bool,
-    to_line_end: bool,
-    max: usize,
-}
-
-/// The end of the value; none if it is still to come.
-fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> Option<usize> {
-    let start = r.at;
-    let quote = extent.quote;
-    loop {
-        let b = r.peek()?;
-        if b == BREAK || r.at - start >= extent.max {
-            break;
-        }
-        // A line editor wraps with a blank and a carriage return; the value continues.
-        if b == b' '
-            && r.at > start
-            && (quote == Quote::None || r.at + 3 > r.view.len() || r.view.bytes[r.at + 1] == b'\r')
-            && r.view.is_wrapped_at(r.at)?
-        {
-            r.at += 2;
-            continue;
-        }
-        let ends = match quote {
-            Quote::Of(q, 0) => {
-                if b == b'\\' && r.peek_at(1)? != BREAK {
-                    r.at += 2;
-                    continue;
-                }
-                b == q
-            }
-            Quote::Of(q, slashes) => b == q || b == b'\\' && r.is_closing_quote(q, slashes)?,
-            Quote::None if extent.to_line_end => false,
-            Quote::None if extent.in_tag => matches!(b, b'<'),
-            Quote::None if extent.to_blank => matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`'),
-            Quote::None => match b {
-                b' ' | b'\t' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'(' | b')' | b'{' | b'}' | b'[' | b']' | b'|'
-                | b'\\' => true,
-                b',' | b';' | b'&' => ends_at_sign(r)?,
-                _ => false,
-            },
-        };
-        if ends {
-            break;
-        }
-        r.at += 1;
-    }
-    let mut end = r.at;
-    if extent.to_line_end {
-        while end > start && r.view.bytes[end - 1] == b' ' {
-            end -= 1;
-        }
-    } else if quote == Quote::None {
-        while end > start && matches!(r.view.bytes[end - 1], b',' | b';' | b')' | b'.') {
-            end -= 1;
-        }
-    }
-    Some(end)
-}
-
-/// Whether a comma, a semicolon or an `&` ends the value: another name or nothing follows. Otherwise it is part of the value.
-fn ends_at_sign(r: &ValueReader<'_>) -> Option<bool> {
-    const LONGEST_NAME: usize = 40;
-    if !(r.peek_at(1)?.is_ascii_alphanumeric() || matches!(r.peek_at(1)?, b'!'..=b'~')) {
-        return Some(true);
-    }
-    let mut n = 1;
-    while n < LONGEST_NAME {
-        match r.peek_at(n)? {
-            b if b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') => n += 1,
-            // `&amp;`, `key: value`
-            b'=' | b':' | b';' | b')' | b'}' | b']' | b'(' | b'\\' => return Some(true),
-            // `Initial Catalog=…`
-            b' ' if n > 1 && r.peek_at(1)?.is_ascii_alphabetic() => n += 1,
-            b'"' | b'\'' => return Some(n == 1),
-            _ => return Some(false),
-        }
-    }
-    Some(true)
 }
 
 /// Whether this is an assignment of a shell, whose value ends with a blank: the name begins a line, or follows `export`,

@@ -2,10 +2,11 @@
 
 use crate::{
     command_line::MAX_COMMAND_BYTES,
-    context::{MAX_BLANKS, MAX_VALUE_BYTES, is_name_byte, skip_scheme},
+    context::{MAX_BLANKS, MAX_VALUE_BYTES, is_name_byte},
     guard,
     span::{Inspection, Rank, Span},
     value_reader::{BREAK, Quote, ValueReader},
+    value_syntax::skip_scheme,
     visible_text::{TextView, is_break},
 };
 

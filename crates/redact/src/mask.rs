@@ -3,7 +3,7 @@
 use crate::{
     KnownSecrets, context, header, keyword_search,
     known_values::KnownValues,
-    link, named, pem, places, prefixed,
+    link, pem, places, prefixed, provider_values,
     rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_BITS, WRAPPED_KEYWORDS, keywords_with_head},
     runs::{self, Run},
     searcher::{MAX_SEARCHER_PATTERNS, Searcher},
@@ -233,7 +233,7 @@ impl Mask {
         match hit {
             Hit::Value => Inspection::Found(Span::new(start, end, "known-value", Rank::Known)),
             Hit::At => link::inspect_at_sign(view, start),
-            Hit::Word => [unanchored::inspect_word, named::inspect_word, prefixed::inspect_word]
+            Hit::Word => [unanchored::inspect_word, provider_values::inspect_word, prefixed::inspect_word]
                 .iter()
                 .map(|inspect| inspect(view, start, end))
                 .find(|found| !matches!(found, Inspection::Nothing))

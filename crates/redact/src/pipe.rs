@@ -54,7 +54,7 @@ pub(crate) fn inspect_echo(view: TextView<'_>, start: usize, end: usize) -> Insp
             NextArgument::Found(a) => {
                 let text = &view.bytes[a.start..a.end];
                 let flag = matches!(text, [b'-', b'n' | b'e' | b'E', ..]) && text.len() <= 4;
-                let unfinished_flag = !a.whole && matches!(text, b"" | b"-" | b"%" | b"%s");
+                let unfinished_flag = !a.whole && matches!(text, b"" | b"-");
                 let format = is_printf && matches!(text, b"%s" | b"%s\\n" | b"%s\\\\n");
                 if unfinished_flag {
                     return Inspection::Nothing;
@@ -63,6 +63,7 @@ pub(crate) fn inspect_echo(view: TextView<'_>, start: usize, end: usize) -> Insp
                     break a;
                 }
             }
+            NextArgument::More if arguments.at < view.len() => return Inspection::Open(arguments.at),
             NextArgument::End | NextArgument::More => return Inspection::Nothing,
         }
     };
@@ -102,7 +103,10 @@ pub(crate) fn inspect_here_string(view: TextView<'_>, start: usize, end: usize) 
     if !READERS.iter().any(|r| memchr::memmem::find(command, r).is_some()) {
         return Inspection::Nothing;
     }
-    match Arguments::new(view, end).next() {
+    let mut arguments = Arguments::new(view, end);
+    match arguments.next() {
+        // An escape has begun.
+        NextArgument::More if arguments.at < view.len() => Inspection::Open(arguments.at),
         NextArgument::Found(value) if value.whole => take(view, value, command),
         NextArgument::Found(value) if value.start < view.len() => Inspection::Open(value.start),
         _ => Inspection::Nothing,

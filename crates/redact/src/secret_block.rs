@@ -93,7 +93,7 @@ fn kind_ahead(view: TextView<'_>, at: usize) -> Option<bool> {
 fn line_value(text: &[u8], blanks: usize) -> Option<(usize, usize)> {
     let colon = blanks + text[blanks..].iter().position(|b| *b == b':')?;
     let mut from = colon + 1;
-    from += text.get(from..)?.iter().take(MAX_BLANKS).take_while(|b| **b == b' ').count();
+    from += text.get(from..)?.iter().take(MAX_BLANKS).take_while(|b| b.is_ascii_whitespace()).count();
     let mut to = text.len() - text.iter().rev().take_while(|b| b.is_ascii_whitespace()).count();
     if matches!(text.get(from), Some(b'"' | b'\'')) {
         from += 1;

@@ -40,7 +40,7 @@ pub(crate) const PLACEHOLDER_WORDS: &str = "\
 
 /// Words that end with `pass` and name no password.
 pub(crate) const PASS_WORDS: &str = "\
-    bypass buypass compass encompass surpass trespass multipass subpass renderpass lowpass highpass bandpass overpass underpass \
+    bypass minipass buypass compass encompass surpass trespass multipass subpass renderpass lowpass highpass bandpass overpass underpass \
     by_pass by-pass low_pass high_pass low-pass high-pass render_pass first_pass second_pass last_pass one_pass \
     two_pass single_pass single-pass multi_pass multi-pass sub_pass mod_pass allpass all_pass proxy_pass fastcgi_pass \
     uwsgi_pass grpc_pass scgi_pass memcached_pass proxypass lto_pass opt_pass test_pass tests_pass checks_pass";

@@ -49,13 +49,18 @@ fn every_rule_finds_the_same_however_the_input_is_cut() {
 #[test]
 fn every_structure_is_read_the_same_however_the_input_is_cut() {
     let mut wrong = Vec::new();
-    let values = ["{alnum:12}", "{hex:32}", "{base64url:43}", "crimson-otter-{digit:4}", "{alnum:4}!{alnum:3}/{alnum:4}"];
+    let values =
+        ["{alnum:12}", "{hex:32}", "{base64url:43}", "crimson-otter-{digit:4}", "{alnum:4}!{alnum:3}/{alnum:4}"];
     for structure in STRUCTURES {
         for (n, value) in values.iter().enumerate() {
             let secret = expand(value, 7 + n as u64).unwrap().text;
             // In `user:@@host` the second sign is the link's own.
             let text = structure.replacen('@', &secret, 1);
-            for text in [text.clone(), format!("\x1b[1m{text}"), text.replace(&secret[..4], &format!("{}\x1b[0m", &secret[..4]))] {
+            for text in [
+                text.clone(),
+                format!("\x1b[1m{text}"),
+                text.replace(&secret[..4], &format!("{}\x1b[0m", &secret[..4])),
+            ] {
                 check_cuts(&text, &mut wrong, structure);
             }
         }

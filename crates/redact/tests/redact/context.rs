@@ -190,4 +190,10 @@ const ORDINARY: &[&str] = &[
     "client.login(\"user\", \"password\")",
     "DEVSTAT_TYPE_PASS = 0x100,",
     "{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"gI0GAILBdu7T53akrFmMyGcsF3n5dO7MmwNBHKW5SV0\"}",
+    "\"minipass\": \"^7.1.2\", \"fs-minipass\": \"^3.0.0\"",
+    "'Test2::Event::Pass'    => '1.302103',",
+    "Address6.fromWildcard('*:*:*:*:*:*:*:*')",
+    "openssl pkcs12 -passout pass:sample</code></pre>",
+    "number P2. The key is stored1in register P3",
+    "run `curl `x` now, then curl ` and mysql `",
 ];

@@ -437,6 +437,26 @@ fn endless_places_are_bounded() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Every byte, at the places where an argument, a name or a value begins, is read to the end and the same for every cut.
+#[test]
+fn any_byte_in_a_place_is_read_to_the_end() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for (n, (form, text, _)) in cases(1).enumerate() {
+        let places: Vec<usize> = text.match_indices([' ', ':', '=', '"']).map(|(at, _)| at + 1).take(8).collect();
+        for byte in (0..=127).chain([0xc3, 0xff]) {
+            let at = places[(n + usize::from(byte)) % places.len()];
+            let mut input = text.clone().into_bytes();
+            input.insert(at, byte);
+            let whole = redact_in_pieces(&mask, &input, &[]);
+            if redact_in_pieces(&mask, &input, &vec![1; input.len()]) != whole {
+                wrong.push(format!("{form:?} with {byte:#x} at {at}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 /// Halves of the places, and what may stand between them.
 fn fragments() -> Vec<String> {
     let mut all: Vec<String> = [

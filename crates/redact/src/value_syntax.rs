@@ -1,0 +1,269 @@
+//! Reads how values are written: wrappers and schemes before them, blocks below their names, and where they end.
+
+use crate::{
+    context::{MAX_BLANKS, MAX_NAME_REACH_BYTES, MAX_VALUE_BYTES, MAX_WEAK_VALUE_BYTES},
+    guard,
+    value_reader::{BREAK, Quote, ValueReader},
+};
+
+/// Reads the second value in `"old" -> "new"`; the reader is before the first closing quote.
+pub(crate) fn read_changed_value(r: &mut ValueReader<'_>, slashes: usize) -> Option<Option<(usize, usize)>> {
+    const ARROW: &[u8] = b" -> ";
+    let mut at = slashes + 1;
+    for want in ARROW {
+        // What comes later does not change the first value, but it must not be decided without the second.
+        if r.peek_at(at)? != *want {
+            return Some(None);
+        }
+        at += 1;
+    }
+    let mut reader = ValueReader { view: r.view, at: r.at + at, value: None };
+    let Quote::Of(quote, slashes) = reader.read_quote()? else { return Some(None) };
+    let from = reader.at;
+    while !reader.is_closing_quote(quote, slashes)? {
+        if reader.peek()? == BREAK || reader.at - from >= MAX_VALUE_BYTES {
+            return Some(None);
+        }
+        reader.at += 1;
+    }
+    let value = &r.view.bytes[from..reader.at];
+    Some((value.len() >= 4 && !guard::is_placeholder(value)).then_some((from, reader.at)))
+}
+
+/// Skips `>-` or `|` and the line break behind it, to the value on the next line. False: there is none, and the reader has
+/// not moved.
+pub(crate) fn skip_block_header(r: &mut ValueReader<'_>, begin: usize) -> Option<bool> {
+    let from = r.at;
+    if !matches!(r.peek()?, b'|' | b'>') {
+        return Some(false);
+    }
+    r.at += 1;
+    r.skip(2, |b| matches!(b, b'-' | b'+' | b'1'..=b'9'))?;
+    if r.peek()? != BREAK || r.view.is_moved_at(r.at) || !skip_line_break(r)? {
+        r.at = from;
+        return Some(false);
+    }
+    let line = r.view.line_start(begin, MAX_NAME_REACH_BYTES);
+    let indent = r.view.bytes[line..begin].iter().take_while(|b| matches!(b, b' ' | b'-')).count();
+    let blanks = r.skip(2 * MAX_BLANKS, |b| b == b' ')?;
+    if blanks <= indent {
+        r.at = from;
+        return Some(false);
+    }
+    Some(true)
+}
+
+/// Skips one line break. False: the stream has ended.
+pub(crate) fn skip_line_break(r: &mut ValueReader<'_>) -> Option<bool> {
+    match (r.view.byte(r.at), r.view.byte(r.at + 1)) {
+        (Some(b'\r'), Some(b'\n')) => r.at += 2,
+        (Some(b'\r'), None) if !r.view.end => return None,
+        (Some(b'\n' | b'\r'), _) => r.at += 1,
+        (None, _) if !r.view.end => return None,
+        _ => return Some(false),
+    }
+    Some(true)
+}
+
+/// The end of the further lines of a block: indented like the first, and without blanks or names.
+pub(crate) fn skip_block_lines(r: &mut ValueReader<'_>, start: usize, end: usize) -> Option<usize> {
+    let line = r.view.line_start(start, 4 * MAX_BLANKS);
+    let indent = start - line;
+    let mut end = end;
+    while r.peek()? == BREAK && !r.view.is_moved_at(r.at) && r.at - start < MAX_VALUE_BYTES {
+        if !skip_line_break(r)? {
+            break;
+        }
+        let blanks = r.skip(2 * MAX_BLANKS, |b| b == b' ')?;
+        let length = r.skip(MAX_WEAK_VALUE_BYTES, |b| b != BREAK && !matches!(b, b' ' | b':' | b'"' | b'#' | b'{'))?;
+        if blanks != indent || length < 4 || r.peek()? != BREAK {
+            break;
+        }
+        end = r.at;
+    }
+    Some(end)
+}
+
+/// Skips a type between `:` and `=`, with the `=`. False: there is none, and the reader has not moved.
+pub(crate) fn skip_type(r: &mut ValueReader<'_>) -> Option<bool> {
+    let from = r.at;
+    if !matches!(r.peek()?, b'A'..=b'Z' | b'a'..=b'z' | b'&' | b'*') {
+        return Some(false);
+    }
+    let taken = r.skip(40, |b| {
+        b.is_ascii_alphanumeric()
+            || matches!(b, b'_' | b'&' | b'*' | b'<' | b'>' | b'[' | b']' | b'\'' | b' ' | b'|' | b':' | b'.')
+    })?;
+    if taken < 40 && r.peek()? == b'=' && matches!(r.peek_at(1)?, b' ' | b'"' | b'\'') {
+        r.at += 1;
+        r.skip(MAX_BLANKS, |b| b == b' ')?;
+        return Some(true);
+    }
+    r.at = from;
+    Some(false)
+}
+
+/// Skips this text if it is there.
+pub(crate) fn skip_text(r: &mut ValueReader<'_>, text: &[u8]) -> Option<()> {
+    for (n, want) in text.iter().enumerate() {
+        if r.peek_at(n)? != *want {
+            return Some(());
+        }
+    }
+    r.at += text.len();
+    Some(())
+}
+
+/// Skips what wraps a value in program text: `Some("V")`, `String::from("V")`, `("V")`.
+pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
+    const WRAPPERS: &[&[u8]] = &[
+        b"(",
+        b"Some(",
+        b"Ok(",
+        b"Just ",
+        b"String(",
+        b"String::from(",
+        b"new String(",
+        b"str(",
+        b"string(",
+        b"[]byte(",
+        b"bytes(",
+        b"Buffer.from(",
+        b"Secret(",
+        b"SecretStr(",
+        b"SecretString(",
+        b"SecretString::from(",
+        b"Optional.of(",
+        b"pulumi.secret(",
+        b"Optional[",
+        b"pulumi.String(",
+    ];
+    for wrapper in WRAPPERS {
+        let mut matched = 0;
+        for want in *wrapper {
+            if r.peek_at(matched)? != *want {
+                break;
+            }
+            matched += 1;
+        }
+        if matched == wrapper.len() {
+            let quoted = ValueReader { view: r.view, at: r.at + matched, value: None };
+            let letter = matches!(quoted.peek()?, b'b' | b'@' | b'r') && matches!(quoted.peek_at(1)?, b'"' | b'\'');
+            if letter || matches!(quoted.peek()?, b'"' | b'\'' | b'\\') || *wrapper == b"Optional[" {
+                r.at += matched;
+            }
+            return Some(());
+        }
+    }
+    Some(())
+}
+
+/// Skips a scheme before the value: `Bearer`, `Basic`, `token`.
+pub(crate) fn skip_scheme(r: &mut ValueReader<'_>) -> Option<()> {
+    const SCHEMES: &[&[u8]] =
+        &[b"bearer ", b"basic ", b"token ", b"bot ", b"apikey ", b"digest ", b"key ", b"splunk ", b"negotiate "];
+    for scheme in SCHEMES {
+        let mut matched = 0;
+        for (n, want) in scheme.iter().enumerate() {
+            match r.peek_at(n) {
+                Some(b) if b.to_ascii_lowercase() == *want => matched += 1,
+                Some(_) => break,
+                // More bytes may complete the scheme.
+                None if n >= 3 => return None,
+                None => break,
+            }
+        }
+        if matched == scheme.len() {
+            r.at += matched;
+            r.skip(MAX_BLANKS, |b| b == b' ')?;
+            return Some(());
+        }
+    }
+    Some(())
+}
+
+/// How far a value extends.
+pub(crate) struct ValueExtent {
+    pub(crate) quote: Quote,
+    /// It ends with a blank, whatever signs it contains.
+    pub(crate) to_blank: bool,
+    pub(crate) in_tag: bool,
+    pub(crate) to_line_end: bool,
+    pub(crate) max: usize,
+}
+
+/// The end of the value; none if it is still to come.
+pub(crate) fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> Option<usize> {
+    let start = r.at;
+    let quote = extent.quote;
+    loop {
+        let b = r.peek()?;
+        if b == BREAK || r.at - start >= extent.max {
+            break;
+        }
+        // A line editor wraps with a blank and a carriage return; the value continues.
+        if b == b' '
+            && r.at > start
+            && (quote == Quote::None || r.at + 3 > r.view.len() || r.view.bytes[r.at + 1] == b'\r')
+            && r.view.is_wrapped_at(r.at)?
+        {
+            r.at += 2;
+            continue;
+        }
+        let ends = match quote {
+            Quote::Of(q, 0) => {
+                if b == b'\\' && r.peek_at(1)? != BREAK {
+                    r.at += 2;
+                    continue;
+                }
+                b == q
+            }
+            Quote::Of(q, slashes) => b == q || b == b'\\' && r.is_closing_quote(q, slashes)?,
+            Quote::None if extent.to_line_end => false,
+            Quote::None if extent.in_tag => matches!(b, b'<'),
+            Quote::None if extent.to_blank => matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`'),
+            Quote::None => match b {
+                b' ' | b'\t' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'(' | b')' | b'{' | b'}' | b'[' | b']' | b'|'
+                | b'\\' => true,
+                b',' | b';' | b'&' => ends_at_sign(r)?,
+                _ => false,
+            },
+        };
+        if ends {
+            break;
+        }
+        r.at += 1;
+    }
+    let mut end = r.at;
+    if extent.to_line_end {
+        while end > start && r.view.bytes[end - 1] == b' ' {
+            end -= 1;
+        }
+    } else if quote == Quote::None {
+        while end > start && matches!(r.view.bytes[end - 1], b',' | b';' | b')' | b'.') {
+            end -= 1;
+        }
+    }
+    Some(end)
+}
+
+/// Whether a comma, a semicolon or an `&` ends the value: another name or nothing follows. Otherwise it is part of the value.
+pub(crate) fn ends_at_sign(r: &ValueReader<'_>) -> Option<bool> {
+    const LONGEST_NAME: usize = 40;
+    if !(r.peek_at(1)?.is_ascii_alphanumeric() || matches!(r.peek_at(1)?, b'!'..=b'~')) {
+        return Some(true);
+    }
+    let mut n = 1;
+    while n < LONGEST_NAME {
+        match r.peek_at(n)? {
+            b if b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') => n += 1,
+            // `&amp;`, `key: value`
+            b'=' | b':' | b';' | b')' | b'}' | b']' | b'(' | b'\\' => return Some(true),
+            // `Initial Catalog=…`
+            b' ' if n > 1 && r.peek_at(1)?.is_ascii_alphabetic() => n += 1,
+            b'"' | b'\'' => return Some(n == 1),
+            _ => return Some(false),
+        }
+    }
+    Some(true)
+}
