@@ -103,6 +103,8 @@ fn write_providers(out: &mut String) -> Result<(), Box<dyn Error>> {
 
 /// Keywords are found by this many first bytes.
 const HEAD_BYTES: usize = 3;
+/// At least twice as many as there are heads.
+const HEAD_SLOTS: usize = 1 << 12;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=rules");
@@ -163,7 +165,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     out += "pub(crate) static FREE_KEYWORDS: &[Keyword] = &[\n";
     let keyword = |text: &str, rule: usize| format!("Keyword {{ text: {text:?}, rule: {rule} }}, ");
     for (n, rule) in rules.iter().enumerate().filter(|(_, r)| r.free) {
-        rule.keywords.iter().chain(&rule.encoded).for_each(|k| out += &keyword(k, n));
+        rule.keywords.iter().for_each(|k| out += &keyword(k, n));
     }
     out += "];\n";
     let mut heads: BTreeMap<[u8; HEAD_BYTES], Vec<(&str, usize)>> = BTreeMap::new();
@@ -172,6 +174,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             heads.entry(k.as_bytes()[..HEAD_BYTES].try_into()?).or_default().push((k, n));
         }
     }
+    // Open addressing: the slots behind the hash of a head lead to it.
+    let mut slots = vec![0u16; HEAD_SLOTS];
+    for (n, head) in heads.keys().enumerate() {
+        let mut slot = head_hash(head) % HEAD_SLOTS;
+        while slots[slot] != 0 {
+            slot = (slot + 1) % HEAD_SLOTS;
+        }
+        slots[slot] = u16::try_from(n + 1)?;
+    }
+    writeln!(
+        out,
+        "/// Where each head is in `KEYWORD_HEADS`, counted from 1.\npub(crate) static HEAD_SLOTS: [u16; {HEAD_SLOTS}] = {slots:?};"
+    )?;
     writeln!(out, "pub(crate) static KEYWORD_HEADS: &[([u8; {HEAD_BYTES}], &[Keyword])] = &[")?;
     for (head, of_head) in &mut heads {
         // Longest first: `sk-ant-` before `sk-`.
@@ -240,6 +255,11 @@ fn wrapped_keywords(rules: &[RuleSource]) -> Vec<(String, &str, usize, usize)> {
     wrapped
 }
 
+/// The same as `head_hash` in src/rules.rs.
+fn head_hash([a, b, c]: &[u8; HEAD_BYTES]) -> usize {
+    (u32::from_le_bytes([*a, *b, *c, 0]).wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
 /// Writes a table with a bit for each possible hash of these heads.
 fn write_bits<'h>(
     out: &mut String,
@@ -248,9 +268,8 @@ fn write_bits<'h>(
     heads: impl IntoIterator<Item = &'h [u8; HEAD_BYTES]>,
 ) -> std::fmt::Result {
     let mut bits = vec![0u64; 1 << 10];
-    for [a, b, c] in heads {
-        // The same as `head_hash` in src/rules.rs.
-        let hash = (u32::from_le_bytes([*a, *b, *c, 0]).wrapping_mul(0x9e37_79b1) >> 16) as usize;
+    for head in heads {
+        let hash = head_hash(head);
         bits[hash / 64] |= 1 << (hash % 64);
     }
     writeln!(out, "/// A bit for each possible hash of {of}.\npub(crate) static {name}: [u64; 1024] = {bits:?};")

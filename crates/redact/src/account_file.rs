@@ -1,4 +1,4 @@
-//! Finds passwords in lines of files that have no names: `.pgpass`, `sasl_passwd`, `.htpasswd`, `.curlrc`.
+//! Finds passwords on lines of files that have no names: `.pgpass`, `sasl_passwd`, `.htpasswd`, `.curlrc`.
 
 use crate::{
     command_line, guard,

@@ -8,7 +8,7 @@
 use crate::{
     Mask, context,
     generated::Composition,
-    learned::Learned,
+    learned::ShownSecrets,
     link,
     mask::Hit,
     runs,
@@ -65,7 +65,7 @@ pub(crate) struct Engine {
     pub(crate) replacements: VecDeque<Replacement>,
     /// Replacements of texts inside escape sequences.
     string_replacements: Vec<Replacement>,
-    learned: Learned,
+    learned: ShownSecrets,
 }
 
 impl Engine {
@@ -161,10 +161,15 @@ impl Engine {
 
     /// Learns the secret of a span that no earlier decision has cut. True: it is new.
     fn learn(&mut self, mask: &Mask, raw: &[u8], span: &Span) -> bool {
-        if span.start < self.decided || span.swallow.is_some() {
+        if self.learned.is_full() || span.start < self.decided || span.swallow.is_some() {
             return false;
         }
-        let value = self.visible.view(raw, true).without_breaks(span.start..span.end).into_owned();
+        let view = self.visible.view(raw, true);
+        // A part of a longer text is not the secret.
+        if view.byte(span.end).is_some_and(|b| b.is_ascii_alphanumeric()) {
+            return false;
+        }
+        let value = view.without_breaks(span.start..span.end).into_owned();
         !mask.known_values().contains(&value) && self.learned.learn(span, &value)
     }
 
@@ -225,7 +230,9 @@ impl Engine {
                 continue;
             }
             // A rule has found this word.
-            if matches!(hit, Hit::Word) && spans.last().is_some_and(|s| s.public <= start && to <= s.end) {
+            let covers =
+                |s: &Span| s.rank == Rank::Shape && s.public <= start && to.min(view.until_moved(start)) <= s.end;
+            if matches!(hit, Hit::Word) && spans.last().is_some_and(covers) {
                 continue;
             }
             match mask.inspect_hit(view, start, to, hit, caches) {
@@ -371,17 +378,24 @@ fn merge_spans(mut spans: Vec<Span>, decided: usize) -> Vec<Span> {
     spans.retain(|s| s.end > decided && (s.rank == Rank::Shape || !inside(s)));
     spans.sort_by(|a, b| (a.start, b.end, &a.rule).cmp(&(b.start, a.end, &b.rule)));
     let mut out: Vec<Span> = Vec::with_capacity(spans.len());
+    // The length of the keyword of the last one's rule.
+    let mut known = 0;
     for span in spans {
         match out.last_mut() {
             Some(last) if span.start < last.end => {
                 if span.end > last.end {
                     (last.end, last.swallow) = (span.end, span.swallow);
                 }
-                if span.rank > last.rank {
-                    (last.rule, last.rank) = (span.rule, span.rank);
+                // Of two rules, the one with the longer keyword knows more.
+                let keyword = span.start - span.public;
+                if (span.rank, keyword) > (last.rank, known) {
+                    (last.rule, last.rank, known) = (span.rule, span.rank, keyword);
                 }
             }
-            _ => out.push(span),
+            _ => {
+                known = span.start - span.public;
+                out.push(span);
+            }
         }
     }
     out

@@ -16,18 +16,22 @@ const MAX_SEARCHED_FORMS: usize = 64;
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 8..=1024;
 
 #[derive(Default)]
-pub(crate) struct Learned {
+pub(crate) struct ShownSecrets {
     pub(crate) values: KnownValues,
     count: usize,
     /// Secrets that were learned since the last look.
     new: Vec<String>,
 }
 
-impl Learned {
+impl ShownSecrets {
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == MAX_SECRETS
+    }
+
     /// Learns the value that was found here. True: it was new.
     pub(crate) fn learn(&mut self, span: &Span, value: &[u8]) -> bool {
         let Ok(value) = std::str::from_utf8(value) else { return false };
-        if self.count == MAX_SECRETS || !is_distinct(span, value) || self.values.contains(value.as_bytes()) {
+        if self.is_full() || !is_distinct(span, value) || self.values.contains(value.as_bytes()) {
             return false;
         }
         let mut known = KnownSecrets::default();

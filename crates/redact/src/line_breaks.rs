@@ -1,15 +1,14 @@
 //! Finds texts that a line break interrupts. The two bytes around a break select the texts that it could interrupt.
 
 use crate::visible_text::is_break;
-use std::collections::HashMap;
 
 /// The places at which texts could be interrupted, by the bytes before and behind.
 #[derive(Default)]
 pub(crate) struct BreakPairs {
-    /// The index of the text, and how much of it precedes the break.
-    places: HashMap<(u8, u8), Vec<(usize, usize)>>,
-    /// A bit for each pair that occurs: it excludes most breaks cheaply.
-    bits: Vec<u64>,
+    /// For each pair that occurs: the index of a text, and how much of it precedes the break.
+    places: Vec<Vec<(usize, usize)>>,
+    /// Where the places of each pair are, counted from 1; 0 for a pair that does not occur. A pair has 16 bits.
+    index: Vec<u16>,
 }
 
 impl BreakPairs {
@@ -21,13 +20,16 @@ impl BreakPairs {
 
     /// Adds a text and its index.
     pub(crate) fn add(&mut self, n: usize, text: &[u8]) {
-        if self.bits.is_empty() {
-            self.bits = vec![0; 1024];
+        if self.index.is_empty() {
+            self.index = vec![0; 1 << 16];
         }
         for (at, pair) in text.windows(2).enumerate() {
-            let (word, bit) = pair_bit(pair[0], pair[1]);
-            self.bits[word] |= bit;
-            self.places.entry((pair[0], pair[1])).or_default().push((n, at + 1));
+            let slot = &mut self.index[pair_number(pair[0], pair[1])];
+            if *slot == 0 {
+                self.places.push(Vec::new());
+                *slot = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
+            }
+            self.places[usize::from(*slot) - 1].push((n, at + 1));
         }
     }
 
@@ -41,11 +43,10 @@ impl BreakPairs {
     ) {
         let behind = text[at..].iter().copied().find(|b| !is_break(*b));
         let (Some(before), Some(behind)) = (at.checked_sub(1).map(|i| text[i]), behind) else { return };
-        let (word, of_bit) = pair_bit(before, behind);
-        if self.bits[word] & of_bit == 0 {
+        let Some(slot) = self.index.get(pair_number(before, behind)).and_then(|slot| slot.checked_sub(1)) else {
             return;
-        }
-        for &(n, k) in self.places.get(&(before, behind)).map_or(&[][..], Vec::as_slice) {
+        };
+        for &(n, k) in &self.places[usize::from(slot)] {
             let (first, second) = text_of(n).split_at(k);
             let start = match_skipping_breaks(text, first.iter().rev(), (0..at).rev());
             let end = start.and_then(|_| match_skipping_breaks(text, second.iter(), at..text.len()));
@@ -56,9 +57,13 @@ impl BreakPairs {
     }
 }
 
+fn pair_number(a: u8, b: u8) -> usize {
+    usize::from(a) << 8 | usize::from(b)
+}
+
 /// The place of a pair in a table of bits, and its bit there.
 pub(crate) fn pair_bit(a: u8, b: u8) -> (usize, u64) {
-    let bit = usize::from(a) << 8 | usize::from(b);
+    let bit = pair_number(a, b);
     (bit / 64, 1 << (bit % 64))
 }
 

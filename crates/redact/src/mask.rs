@@ -16,8 +16,8 @@ use crate::{
 use countersign_model::{Digest, RedactionRule};
 use std::sync::{Arc, OnceLock};
 
-/// With few patterns a searcher has few false positives.
-const FAST_SEARCHER_PATTERNS: usize = 16;
+/// The texts of one fixed search. Fewer make more passes, more make more false positives.
+const FIXED_SEARCHER_PATTERNS: usize = 48;
 /// A shorter run contains no token in base64.
 const MIN_WRAPPED_BYTES: usize = 24;
 
@@ -78,8 +78,10 @@ pub fn set_user_rules(user: Option<Arc<UserRules>>) {
 /// The search for texts that do not depend on the task: words of names, headers, first lines of keys and some keywords.
 /// It is compiled once in a process, and its forks inherit it.
 struct FixedSearch {
-    texts: Vec<TextMeaning>,
+    texts: Vec<(&'static str, TextMeaning)>,
     searchers: Vec<(Searcher, usize)>,
+    /// For each text the others that may begin where it begins: a search reports one of them.
+    same_start: Vec<Vec<usize>>,
 }
 
 /// The meaning of a text that was found.
@@ -106,16 +108,19 @@ fn fixed_search() -> &'static FixedSearch {
         // A search is the faster the longer its shortest pattern is.
         let beside = places::places().map(|(text, inspect)| (text, TextMeaning::Place(inspect)));
         let all = words.chain(headers).chain(keys).chain(free).chain(beside);
-        let (short, long): (Vec<_>, Vec<_>) = all.partition(|(text, _)| text.len() < 4);
+        let (short, mut long): (Vec<_>, Vec<_>) = all.partition(|(text, _)| text.len() < 4);
+        // Texts with the same beginning share a bucket of the search.
+        long.sort_by_key(|(text, _)| *text);
         let search =
             |these: &[(&str, TextMeaning)]| Searcher::new(&these.iter().map(|(text, _)| *text).collect::<Vec<_>>());
         let mut searchers = vec![(search(&short), 0)];
-        searchers.extend(
-            long.chunks(FAST_SEARCHER_PATTERNS)
-                .enumerate()
-                .map(|(n, these)| (search(these), short.len() + n * FAST_SEARCHER_PATTERNS)),
-        );
-        FixedSearch { texts: short.iter().chain(&long).map(|(_, meaning)| *meaning).collect(), searchers }
+        let groups = long.chunks(FIXED_SEARCHER_PATTERNS).enumerate();
+        searchers.extend(groups.map(|(n, these)| (search(these), short.len() + n * FIXED_SEARCHER_PATTERNS)));
+        let texts: Vec<_> = short.into_iter().chain(long).collect();
+        let begins =
+            |a: usize, b: usize| a != b && (texts[a].0.starts_with(texts[b].0) || texts[b].0.starts_with(texts[a].0));
+        let same_start = (0..texts.len()).map(|a| (0..texts.len()).filter(|b| begins(a, *b)).collect()).collect();
+        FixedSearch { texts, searchers, same_start }
     })
 }
 
@@ -196,8 +201,17 @@ impl Mask {
         for known in [self.known_values(), learned] {
             known.find(text, from, &near.mixed, |start, end| found.push((start, end, Hit::Value)));
         }
-        for (searcher, base) in &fixed_search().searchers {
-            searcher.find_all(text, from, |start, end, n| found.push((start, end, Hit::Text(base + n))));
+        let fixed = fixed_search();
+        for (searcher, base) in &fixed.searchers {
+            searcher.find_all(text, from, |start, end, n| {
+                found.push((start, end, Hit::Text(base + n)));
+                for other in &fixed.same_start[base + n] {
+                    let other_text = fixed.texts[*other].0;
+                    if text[start..].starts_with(other_text.as_bytes()) {
+                        found.push((start, start + other_text.len(), Hit::Text(*other)));
+                    }
+                }
+            });
         }
         if let Some(user) = &self.user {
             for (n, searcher) in user.searchers.iter().enumerate() {
@@ -218,7 +232,7 @@ impl Mask {
 
     /// Whether a hit begins a header.
     pub(crate) fn is_header(&self, hit: Hit) -> bool {
-        matches!(hit, Hit::Text(n) if matches!(fixed_search().texts[n], TextMeaning::Header))
+        matches!(hit, Hit::Text(n) if matches!(fixed_search().texts[n].1, TextMeaning::Header))
     }
 
     /// Inspects the text around one hit.
@@ -260,7 +274,7 @@ impl Mask {
                     shape::inspect_keyword(view, start, start + k.text.len(), k.rule, caches)
                 })
             }
-            Hit::Text(n) => match fixed_search().texts[n] {
+            Hit::Text(n) => match fixed_search().texts[n].1 {
                 TextMeaning::Word => context::inspect_name(view, start, end - start),
                 TextMeaning::Header => header::inspect_header(view, start, end - start),
                 TextMeaning::Key => pem::inspect_pem(view, start),

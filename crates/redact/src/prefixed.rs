@@ -22,7 +22,7 @@ const MIN_SHORT_PREFIX_BODY_BYTES: usize = 32;
 /// A shorter or longer word is no token.
 pub(crate) const MIN_WORD_BYTES: usize = *BODY_BYTES.start() + 3;
 const MAX_WORD_BYTES: usize = *BODY_BYTES.end() + MAX_PREFIX_PARTS * (MAX_PART_BYTES + 1);
-/// Dashes and underscores divide a body into at most so many pieces.
+/// Dashes and underscores divide a body into at most five pieces.
 const MAX_BODY_PIECES: usize = 5;
 
 /// The first or last part of a prefix that makes an id of what follows.

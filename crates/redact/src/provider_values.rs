@@ -76,6 +76,9 @@ fn is_value_byte(b: u8) -> bool {
 
 /// Inspects the value around a word.
 pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    if end - start > *VALUE_BYTES.end() {
+        return Inspection::Nothing;
+    }
     let lowest = start.saturating_sub(*VALUE_BYTES.end());
     let before = view.bytes[lowest..start].iter().rev().take_while(|b| is_value_byte(**b)).count();
     let start = start - before;

@@ -232,7 +232,14 @@ pub(crate) fn keywords_with_head(head: [u8; 3]) -> &'static [Keyword] {
     if !has_head(&HEAD_BITS, head) {
         return &[];
     }
-    KEYWORD_HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| KEYWORD_HEADS[n].1)
+    let mut slot = head_hash(head) % HEAD_SLOTS.len();
+    while let Some(n) = usize::from(HEAD_SLOTS[slot]).checked_sub(1) {
+        if KEYWORD_HEADS[n].0 == head {
+            return KEYWORD_HEADS[n].1;
+        }
+        slot = (slot + 1) % HEAD_SLOTS.len();
+    }
+    &[]
 }
 
 /// The keywords in base64 that begin a text of three bytes and more.

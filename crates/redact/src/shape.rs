@@ -116,7 +116,7 @@ fn match_before(view: TextView<'_>, keyword: usize, shape: &Shape, cache: &mut S
         let mut b = b;
         // A link writes signs as `%2B`.
         if at >= 2
-            && let Encoded::Byte(decoded, behind) = read_encoded(view, at - 2)
+            && let EncodedByte::Byte(decoded, behind) = read_encoded(view, at - 2)
             && behind == at + 1
             && run.can_take(decoded)
         {
@@ -197,13 +197,13 @@ fn match_shape(
                 let mut b = b;
                 if matches!(b, b'%' | b'\\') {
                     match read_encoded(view, at) {
-                        Encoded::Byte(decoded, _) if !run.can_take(decoded) => {}
-                        Encoded::Byte(decoded, behind) => {
+                        EncodedByte::Byte(decoded, _) if !run.can_take(decoded) => {}
+                        EncodedByte::Byte(decoded, behind) => {
                             b = decoded;
                             walk = view.walk(behind);
                         }
-                        Encoded::Unfinished => return Inspection::Open(terms.whole.unwrap_or(begin)),
-                        Encoded::Nothing => {}
+                        EncodedByte::Unfinished => return Inspection::Open(terms.whole.unwrap_or(begin)),
+                        EncodedByte::Nothing => {}
                     }
                 }
                 if b == b' ' && at > begin {
@@ -279,7 +279,7 @@ fn shape_span(public: usize, start: usize, end: usize, terms: &MatchTerms) -> Sp
 }
 
 /// A byte as links and JSON write it.
-enum Encoded {
+enum EncodedByte {
     Nothing,
     /// The byte, and where the text behind it begins.
     Byte(u8, usize),
@@ -288,25 +288,25 @@ enum Encoded {
 }
 
 /// Reads `%2F` and `\/` at `at`.
-fn read_encoded(view: TextView<'_>, at: usize) -> Encoded {
+fn read_encoded(view: TextView<'_>, at: usize) -> EncodedByte {
     let hex = |n: usize| {
         let b = view.byte(at + n).filter(|_| !view.is_moved_at(at + n));
         b.map(|b| char::from(b).to_digit(16))
     };
     if view.byte(at) == Some(b'\\') {
         return match view.byte(at + 1) {
-            Some(b'/') => Encoded::Byte(b'/', at + 2),
-            None if !view.end && !view.is_moved_at(at + 1) => Encoded::Unfinished,
-            _ => Encoded::Nothing,
+            Some(b'/') => EncodedByte::Byte(b'/', at + 2),
+            None if !view.end && !view.is_moved_at(at + 1) => EncodedByte::Unfinished,
+            _ => EncodedByte::Nothing,
         };
     }
     if view.byte(at) != Some(b'%') {
-        return Encoded::Nothing;
+        return EncodedByte::Nothing;
     }
     match (hex(1), hex(2)) {
-        (Some(Some(a)), Some(Some(b))) => Encoded::Byte((a * 16 + b) as u8, at + 3),
-        (None, _) | (Some(Some(_)), None) if !view.end && !view.is_moved_at(view.len()) => Encoded::Unfinished,
-        _ => Encoded::Nothing,
+        (Some(Some(a)), Some(Some(b))) => EncodedByte::Byte((a * 16 + b) as u8, at + 3),
+        (None, _) | (Some(Some(_)), None) if !view.end && !view.is_moved_at(view.len()) => EncodedByte::Unfinished,
+        _ => EncodedByte::Nothing,
     }
 }
 

@@ -249,12 +249,12 @@ pub(crate) fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> O
 
 /// Whether a comma, a semicolon or an `&` ends the value: another name or nothing follows. Otherwise it is part of the value.
 pub(crate) fn ends_at_sign(r: &ValueReader<'_>) -> Option<bool> {
-    const LONGEST_NAME: usize = 40;
+    const MAX_NAME_BYTES: usize = 40;
     if !(r.peek_at(1)?.is_ascii_alphanumeric() || matches!(r.peek_at(1)?, b'!'..=b'~')) {
         return Some(true);
     }
     let mut n = 1;
-    while n < LONGEST_NAME {
+    while n < MAX_NAME_BYTES {
         match r.peek_at(n)? {
             b if b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') => n += 1,
             // `&amp;`, `key: value`

@@ -507,7 +507,7 @@ mod tests {
         assert!(output.deadline().is_none() && output.poll_fd().is_some());
     }
 
-    /// `n` may be the beginning of a known value; nothing follows, and a control operation cuts in between.
+    /// `seen` may be the beginning of a token, and `n` that of a known value; nothing follows, and a control operation cuts in between.
     #[test]
     fn bytes_held_at_a_cut_are_released_later() {
         let dir = tempfile::tempdir().unwrap();
@@ -516,13 +516,13 @@ mod tests {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         let mask = Arc::new(Mask::without_values().with_values(&["nothing-else".to_owned()]));
         let mut output = OutputStream::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
-        rustix::io::write(&write, b"seen").unwrap();
+        rustix::io::write(&write, b"as seen").unwrap();
         assert_eq!(output.read().unwrap(), ReadResult::Bytes);
         output.cut_all(&mut journal, dir.path()).unwrap();
-        assert_eq!(output.cut_offset(), 3, "the last letter waits");
+        assert_eq!(output.cut_offset(), 3, "the last word waits");
         let due = output.deadline().expect("and is cut later");
         std::thread::sleep(due.saturating_duration_since(clock::steady()));
         output.cut_due(&mut journal, dir.path()).unwrap();
-        assert_eq!((output.cut_offset(), output.deadline()), (4, None));
+        assert_eq!((output.cut_offset(), output.deadline()), (7, None));
     }
 }

@@ -415,7 +415,8 @@ fn a_secret_that_one_task_has_shown_is_redacted_in_later_tasks_of_its_session() 
         String::from_utf8(opened.stdout).unwrap().trim().to_owned()
     };
     let show = |session: &str, file: &str| {
-        let out = daemon.csn(&["run", "-q", "--session", session, "cat", file]);
+        let out = daemon.csn(&["run", "-q", "--session", session, &format!("cat {file}")]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };
     let (one, other) = (open(), open());

@@ -12,10 +12,10 @@ const MAX_SECRETS: usize = 64;
 const MAX_SESSIONS: usize = 256;
 
 #[derive(Default)]
-pub(crate) struct LearnedSecrets(Mutex<Learned>);
+pub(crate) struct LearnedSecrets(Mutex<SecretsBySession>);
 
 #[derive(Default)]
-struct Learned {
+struct SecretsBySession {
     /// The sessions of running tasks.
     tasks: HashMap<TaskId, SessionId>,
     /// In the order in which they were last told.

@@ -145,7 +145,7 @@ fn commands_files_and_links_without_a_secret_stay() {
 const ORDINARY: &[&str] = &[
     r#"Pwd: "C:\Users\bob\project1""#,
     r#"Pwd: "C:\\Users\\bob\\project1""#,
-    "PWD=/home/bob/project1",
+    "PWD=/home/u/project1",
     "https://${USER:-x}:${PASS}@host/path",
     "KEY1=VALUE1",
     "passman = urllib.request.HTTPPasswordMgrWithDefaultRealm",
