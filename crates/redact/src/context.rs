@@ -111,11 +111,24 @@ enum Separator {
     Block,
 }
 
+/// Whether the name is no name: a test that passed (`PASS: name`), a part of an ARN, of an image or of a label.
+fn is_part_of_id(view: TextView<'_>, begin: usize, name: &[u8], separator: Separator) -> bool {
+    let before = &view.bytes[begin.saturating_sub(16)..begin];
+    let is_colon = matches!(separator, Separator::Colon(_));
+    is_colon && matches!(name, b"PASS" | b"Pass")
+        || before.ends_with(b":aws:") && is_colon
+        || before.ends_with(b"checksum/")
+        || before.ends_with(b"/") && separator == Separator::Colon(false)
+}
+
 fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let view = r.view;
     let Some(name_info) = read_name(r, word)? else { return Some(Inspection::Nothing) };
     let SecretName { begin, name, strength, opened, .. } = name_info;
     let Some(mut separator) = read_separator(r, &name_info)? else { return Some(Inspection::Nothing) };
+    if is_part_of_id(view, begin, name, separator) {
+        return Some(Inspection::Nothing);
+    }
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     r.value = Some(r.at);
     let mut quote = Quote::None;
@@ -154,6 +167,10 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let follows = r.peek().unwrap_or(BREAK);
     let setting = value_setting(view, &name_info, separator, quote != Quote::None, follows, (shell, alone));
     let value = &*view.without_breaks(start..end);
+    // `<password>V</password>`
+    if separator == Separator::Tag && !(follows == b'<' && r.peek_at(1)? == b'/') {
+        return Some(Inspection::Nothing);
+    }
     let fits = match separator {
         Separator::Prose => guard::is_password_in_prose(value),
         _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),

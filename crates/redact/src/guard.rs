@@ -75,6 +75,8 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
         b"redacted",
         b"-here",
         b"_here",
+        b" here",
+        b"scrubbed",
     ];
     let words = [&b"your"[..], b"dummy", b"insert", b"replace", b"xxxx"];
     if parts.iter().any(|p| has(p)) || !value.iter().any(u8::is_ascii_digit) && words.iter().any(|w| has(w)) {
@@ -229,9 +231,27 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
         || memchr::memmem::find(value, b"->").is_some()
 }
 
+/// Whether the letters of a value are a part of its name: `#define TXT_kRSAPSK "kRSAPSK"`.
+fn repeats_name(name: &[u8], value: &[u8]) -> bool {
+    let letters = |text: &[u8]| -> Vec<u8> {
+        text.iter().filter(|b| b.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect()
+    };
+    let (name, value) = (letters(name), letters(value));
+    !value.is_empty() && memchr::memmem::find(&name, &value).is_some()
+}
+
 /// Whether a value is a secret, given the strength of its name and how it is written.
 pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
+        return false;
+    }
+    // The name of a resource; a letter as JSON writes it; a path; a value that repeats its name.
+    let slashes = value.iter().filter(|b| **b == b'/').count();
+    if value.starts_with(b"arn:")
+        || value.starts_with(b"\\u")
+        || value.starts_with(b"/") && slashes >= 3 && value.contains(&b'.')
+        || repeats_name(name, value)
+    {
         return false;
     }
     // A list of names: `'OPTION_PASSWORD', 'OPTION_DATA'`; a pattern: `r'(?:x)'`.

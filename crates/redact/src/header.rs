@@ -84,7 +84,7 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     // The beginning suffices to decide.
     let first = &value[..length.min(256)];
     let is_telling = first.iter().any(u8::is_ascii_digit) || crate::rules::entropy(first) >= 3.0;
-    if length < 8 || !is_telling || guard::is_placeholder(first) || guard::is_code(first) {
+    if length < 8 || !is_telling || guard::is_placeholder(first) || guard::is_code(first) || first[0] == b'{' {
         return Some(Inspection::Nothing);
     }
     let rule = if cookie { "cookie" } else { "authorization" };

@@ -5,6 +5,7 @@ use crate::{
     guard,
     known_secrets::KnownSecrets,
     known_values::KnownValues,
+    prefixed, provider_values,
     span::{Rank, Span},
 };
 
@@ -53,7 +54,10 @@ impl ShownSecrets {
 fn is_distinct(span: &Span, value: &str) -> bool {
     let bytes = value.as_bytes();
     let has = |of: fn(&u8) -> bool| bytes.iter().any(of);
+    // A name of a provider and a prefix prove less than the others: ids look the same.
+    let is_certain = ![provider_values::RULE, prefixed::RULE].contains(&&*span.rule);
     span.rank != Rank::Known
+        && is_certain
         && SECRET_BYTES.contains(&value.len())
         && !has(|b| matches!(b, b' ' | b'\t' | b';' | b',' | b'"' | b'\''))
         && has(u8::is_ascii_alphabetic)

@@ -4,6 +4,7 @@
 
 use crate::{
     generated::{Composition, spoken_letters},
+    provider_values,
     rules::entropy,
     span::{Inspection, Rank, Span},
     visible_text::TextView,
@@ -35,7 +36,10 @@ const ID_WORDS: &str = "\
     srvtoolu container response message completion embedding model ft ftjob vsfs srv server host ip vm vol \
     inst instance eni subnet vpc sg ami snap rtb igw nat acl arn stack cluster ns zone region bucket key_id keyid \
     page block list row col table db coll collection event issue pr comment review check suite workflow action \
-    artifact attempt env vendor assets asset static css js font img svg png style script module component";
+    usr wrkspc slch capp compl tooluse gen usage agent skill memory vault_id artifact attempt env vendor assets asset static css js font img svg png style script module component";
+
+/// Endings of names whose values are ids or places in a list.
+const OTHER_NAMES: &[&str] = &["id", "ids", "cursor", "page", "nonce", "etag", "hash", "digest", "integrity", "marker"];
 
 /// A prefix with one of these precedes a public value.
 const PUBLIC_WORDS: &str = "pk phc pub public publickey publishable client mobile id ids flwpubk rzp cli uuid project";
@@ -68,6 +72,11 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
             _ => {}
         },
         _ => {}
+    }
+    // `"id": "usr_…"`, `cursor: …`
+    let name = provider_values::name_before(view, start).unwrap_or_default().to_ascii_lowercase();
+    if OTHER_NAMES.iter().any(|ending| name.ends_with(ending.as_bytes())) {
+        return Inspection::Nothing;
     }
     let Some(prefix) = prefix_bytes(word) else { return Inspection::Nothing };
     let (prefix, body) = word.split_at(prefix);

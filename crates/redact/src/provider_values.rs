@@ -101,7 +101,7 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
 }
 
 /// The name before a value: a separator, and perhaps quotes and blanks, divide them.
-fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
+pub(crate) fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
     let lowest = value.saturating_sub(MAX_SEPARATOR_BYTES);
     let divides =
         |b: &u8| matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'\\' | b'=' | b':' | b'>' | b']' | b',' | b'(');

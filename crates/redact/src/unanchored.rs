@@ -17,6 +17,11 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     if end == view.len() && !view.end && !view.is_moved_at(end) {
         return Inspection::Nothing;
     }
+    // A part of base64.
+    let beside = [start.checked_sub(1).and_then(|i| view.byte(i)), view.byte(end)];
+    if beside.iter().flatten().any(|b| matches!(b, b'+' | b'/')) {
+        return Inspection::Nothing;
+    }
     match word.len() {
         50 if lengths().eq([32, 8, 8]) && hex() => found(end, "mailgun-key"),
         51 | 52 if is_wallet_key(word) => found(end, "wallet-key"),

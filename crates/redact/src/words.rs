@@ -16,7 +16,11 @@ pub(crate) const OTHER_NAME_ENDINGS: &str = "\
     secretname secret-name secret_ref secretref secret-ref secretkeyref token_type tokentype token-type token_url \
     tokenurl token_uri token_endpoint password_file password-file passwordfile passwd_file secret_file secret-file \
     token_file token-file tokenfile password_field secrets_path public_key publickey public-key primary_key \
-    primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary passwordmgr withdefaultrealm withpriorauth _min _max _query _policy _encryption _length _tokens pwdlastset";
+    primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary \
+    passwordmgr withdefaultrealm withpriorauth _min _max _query _policy _encryption _length _tokens pwdlastset \
+    next_token nexttoken next-token continuation_token continuationtoken page_token pagetoken pagination_token \
+    paginationtoken clienttoken client_token idempotency_token sync_token key_sha256 keysha256 secret_arn secretarn \
+    rolearn";
 
 /// A name with `key` or `token` that contains one of these names a secret.
 pub(crate) const TELLING_NAME_WORDS: &str = "\
