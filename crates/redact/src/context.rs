@@ -61,6 +61,8 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "LOSECURITY=",
 ];
 
+/// How far before a name the beginning of an ARN is searched.
+const MAX_ARN_BYTES: usize = 96;
 /// How far a name may extend before and behind the word in it.
 pub(crate) const MAX_NAME_REACH_BYTES: usize = 48;
 /// The most blanks between a name, its separator and its value.
@@ -111,12 +113,20 @@ enum Separator {
     Block,
 }
 
+/// Whether the word around `at` is the name of a resource: `arn:aws:secretsmanager:…:secret:…`.
+fn is_in_arn(view: TextView<'_>, at: usize) -> bool {
+    let lowest = at.saturating_sub(MAX_ARN_BYTES);
+    let is_outside = |b: &u8| matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'=' | b'\n' | b'(' | b'`');
+    let start = view.bytes[lowest..at].iter().rposition(is_outside).map_or(lowest, |n| lowest + n + 1);
+    view.bytes[start..at].starts_with(b"arn:")
+}
+
 /// Whether the name is no name: a test that passed (`PASS: name`), a part of an ARN, of an image or of a label.
 fn is_part_of_id(view: TextView<'_>, begin: usize, name: &[u8], separator: Separator) -> bool {
     let before = &view.bytes[begin.saturating_sub(16)..begin];
     let is_colon = matches!(separator, Separator::Colon(_));
     is_colon && matches!(name, b"PASS" | b"Pass")
-        || before.ends_with(b":aws:") && is_colon
+        || is_colon && is_in_arn(view, begin)
         || before.ends_with(b"checksum/")
         || before.ends_with(b"/") && separator == Separator::Colon(false)
 }

@@ -166,7 +166,7 @@ impl Engine {
         }
         let view = self.visible.view(raw, true);
         // A part of a longer text is not the secret.
-        if view.byte(span.end).is_some_and(|b| b.is_ascii_alphanumeric()) {
+        if view.byte(span.end).is_some_and(|b| b.is_ascii_alphanumeric()) && !view.is_moved_at(span.end) {
             return false;
         }
         let value = view.without_breaks(span.start..span.end).into_owned();

@@ -169,7 +169,9 @@ fn is_random_body(body: &[u8], counted: &Composition) -> bool {
     let pieces = || body.split(|b| matches!(b, b'_' | b'-'));
     let longest = pieces().map(<[u8]>::len).max().unwrap_or(0);
     let both_cases = counted.lower > 0 && counted.upper > 0;
-    counted.digits >= if length >= 32 { 1 } else { 2 }
+    let has_hash = pieces().any(|piece| piece.len() >= 16 && piece.iter().all(u8::is_ascii_hexdigit));
+    !has_hash
+        && counted.digits >= if length >= 32 { 1 } else { 2 }
         && counted.digits * 5 < length * 3
         && counted.changes >= (length / 5).max(4)
         && (both_cases || counted.changes * 4 >= length)

@@ -82,7 +82,13 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     let lowest = start.saturating_sub(*VALUE_BYTES.end());
     let before = view.bytes[lowest..start].iter().rev().take_while(|b| is_value_byte(**b)).count();
     let start = start - before;
-    let Some(name) = name_before(view, start) else { return Inspection::Nothing };
+    let Some(mut name) = name_before(view, start) else { return Inspection::Nothing };
+    // `key="NAME" value="…"`, `- name: NAME` and `value: …` below it, `<key>NAME</key><string>…`.
+    if [&b"value"[..], b"string"].iter().any(|word| name.eq_ignore_ascii_case(word)) {
+        let Some(before) = word_before_value(view, start) else { return Inspection::Nothing };
+        name = before;
+    }
+    let name = name.strip_prefix(b"-D").unwrap_or(name);
     let Some(provider) = find_provider(name) else { return Inspection::Nothing };
     let until = view.until_moved(end).min(end + *VALUE_BYTES.end());
     let more = view.bytes[end..until].iter().take_while(|b| is_value_byte(**b) || **b == b'=').count();
@@ -120,6 +126,15 @@ pub(crate) fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
             || name.len() >= 4 && !name.iter().any(u8::is_ascii_lowercase)
             || separator.contains(&b',') && separator.iter().filter(|b| matches!(b, b'"' | b'\'')).count() >= 2);
     (name.len() >= 3 && (assigns || is_argument) && !is_moved()).then_some(name)
+}
+
+/// The name that precedes the word `value`, and perhaps the end of a tag `key`.
+fn word_before_value(view: TextView<'_>, value: usize) -> Option<&[u8]> {
+    let text = &view.bytes[value.saturating_sub(MAX_NAME_BYTES + 3 * MAX_SEPARATOR_BYTES)..value];
+    let is_name = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    let mut words = text.rsplit(|b| !is_name(b)).filter(|word| word.len() >= 3);
+    words.next().filter(|word| word.eq_ignore_ascii_case(b"value") || word.eq_ignore_ascii_case(b"string"))?;
+    words.find(|word| !word.eq_ignore_ascii_case(b"key"))
 }
 
 /// The provider that a name contains: one of its words, or two or three of them together.
