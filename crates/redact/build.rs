@@ -108,6 +108,18 @@ const HEAD_SLOTS: usize = 1 << 12;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=rules");
+    let rules = read_rules()?;
+    let mut out = String::new();
+    write_rules(&mut out, &rules)?;
+    write_keywords(&mut out, &rules)?;
+    write_wrapped_keywords(&mut out, &rules)?;
+    write_providers(&mut out)?;
+    let to = Path::new(&env::var("OUT_DIR")?).join("rules.rs");
+    fs::write(to, out)?;
+    Ok(())
+}
+
+fn read_rules() -> Result<Vec<RuleSource>, Box<dyn Error>> {
     let mut files: Vec<_> = fs::read_dir("rules")?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     files.sort();
     let mut rules: Vec<RuleSource> = Vec::new();
@@ -127,8 +139,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(short) = keywords.iter().find(|k| k.len() < HEAD_BYTES) {
         return Err(format!("the keyword {short:?} is too short: it would match too often").into());
     }
-    let mut out = String::from("pub(crate) static RULES: &[BuiltInRule] = &[\n");
-    for r in &rules {
+    Ok(rules)
+}
+
+fn write_rules(out: &mut String, rules: &[RuleSource]) -> Result<(), Box<dyn Error>> {
+    out.push_str("pub(crate) static RULES: &[BuiltInRule] = &[\n");
+    for r in rules {
         let RuleSource {
             id,
             about,
@@ -161,13 +177,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             r#match
         )?;
     }
-    out += "];\n";
-    out += "pub(crate) static FREE_KEYWORDS: &[Keyword] = &[\n";
+    out.push_str("];\n");
+    Ok(())
+}
+
+/// Writes the keywords by their heads, and those that are searched for in all text.
+fn write_keywords(out: &mut String, rules: &[RuleSource]) -> Result<(), Box<dyn Error>> {
+    out.push_str("pub(crate) static FREE_KEYWORDS: &[Keyword] = &[\n");
     let keyword = |text: &str, rule: usize| format!("Keyword {{ text: {text:?}, rule: {rule} }}, ");
     for (n, rule) in rules.iter().enumerate().filter(|(_, r)| r.free) {
-        rule.keywords.iter().for_each(|k| out += &keyword(k, n));
+        rule.keywords.iter().for_each(|k| out.push_str(&keyword(k, n)));
     }
-    out += "];\n";
+    out.push_str("];\n");
     let mut heads: BTreeMap<[u8; HEAD_BYTES], Vec<(&str, usize)>> = BTreeMap::new();
     for (n, rule) in rules.iter().enumerate() {
         for k in rule.keywords.iter().chain(&rule.encoded) {
@@ -193,27 +214,29 @@ fn main() -> Result<(), Box<dyn Error>> {
         of_head.sort_by_key(|(k, _)| std::cmp::Reverse(k.len()));
         writeln!(out, "({head:?}, &[{}]),", of_head.iter().map(|(k, n)| keyword(k, *n)).collect::<String>())?;
     }
-    out += "];\n";
+    out.push_str("];\n");
     let inside: Vec<[u8; HEAD_BYTES]> = rules
         .iter()
         .filter(|r| !r.bounded || r.before.is_some() || r.check.is_some())
         .flat_map(|r| r.keywords.iter().chain(&r.encoded))
         .map(|k| k.as_bytes()[..HEAD_BYTES].try_into())
         .collect::<Result<_, _>>()?;
-    write_providers(&mut out)?;
-    let wrapped = wrapped_keywords(&rules);
-    out += "pub(crate) static WRAPPED_KEYWORDS: &[WrappedKeyword] = &[\n";
+    write_bits(out, "HEAD_BITS", "the first bytes of a keyword", heads.keys())?;
+    write_bits(out, "INSIDE_BITS", "the first bytes of a keyword that also counts inside words", &inside)?;
+    Ok(())
+}
+
+/// Writes the keywords that also count inside base64.
+fn write_wrapped_keywords(out: &mut String, rules: &[RuleSource]) -> Result<(), Box<dyn Error>> {
+    let wrapped = wrapped_keywords(rules);
+    out.push_str("pub(crate) static WRAPPED_KEYWORDS: &[WrappedKeyword] = &[\n");
     for (text, keyword, offset, rule) in &wrapped {
         writeln!(out, "WrappedKeyword {{ text: {text:?}, keyword: {keyword:?}, offset: {offset}, rule: {rule} }},")?;
     }
-    out += "];\n";
+    out.push_str("];\n");
     let wrapped: Vec<[u8; HEAD_BYTES]> =
         wrapped.iter().map(|(text, ..)| text.as_bytes()[..HEAD_BYTES].try_into()).collect::<Result<_, _>>()?;
-    write_bits(&mut out, "WRAPPED_BITS", "the first bytes of a keyword in base64", &wrapped)?;
-    write_bits(&mut out, "HEAD_BITS", "the first bytes of a keyword", heads.keys())?;
-    write_bits(&mut out, "INSIDE_BITS", "the first bytes of a keyword that also counts inside words", &inside)?;
-    let to = Path::new(&env::var("OUT_DIR")?).join("rules.rs");
-    fs::write(to, out)?;
+    write_bits(out, "WRAPPED_BITS", "the first bytes of a keyword in base64", &wrapped)?;
     Ok(())
 }
 

@@ -125,8 +125,7 @@ fn is_in_arn(view: TextView<'_>, at: usize) -> bool {
 fn is_part_of_id(view: TextView<'_>, begin: usize, name: &[u8], separator: Separator) -> bool {
     let before = &view.bytes[begin.saturating_sub(16)..begin];
     let is_colon = matches!(separator, Separator::Colon(_));
-    is_colon && matches!(name, b"PASS" | b"Pass")
-        || is_colon && is_in_arn(view, begin)
+    is_colon && (matches!(name, b"PASS" | b"Pass") || is_in_arn(view, begin))
         || before.ends_with(b"checksum/")
         || before.ends_with(b"/") && separator == Separator::Colon(false)
 }

@@ -354,7 +354,7 @@ fn unfinished_word(view: TextView<'_>, pause: Pause) -> usize {
         let is_word =
             b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'.' | b':' | b'~' | b'=' | b'%');
         // A line break may interrupt a token where a terminal wraps.
-        if !is_word && !(is_break(b) && view.is_wrapped_line_end(start - 1)) {
+        if !(is_word || is_break(b) && view.is_wrapped_line_end(start - 1)) {
             break;
         }
         start -= 1;

@@ -247,7 +247,10 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     }
     // The name of a resource; a letter as JSON writes it; a path; a value that repeats its name.
     let slashes = value.iter().filter(|b| **b == b'/').count();
-    if value.starts_with(b"arn:")
+    let names_directory = [&b"pwd"[..], b"oldpwd"].iter().any(|n| name.eq_ignore_ascii_case(n));
+    let is_rooted = value.starts_with(b"/") || value.starts_with(b"~") || value.get(1) == Some(&b':');
+    if names_directory && is_rooted
+        || value.starts_with(b"arn:")
         || value.starts_with(b"\\u")
         || value.starts_with(b"/") && slashes >= 3 && value.contains(&b'.')
         || repeats_name(name, value)

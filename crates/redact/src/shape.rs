@@ -226,13 +226,9 @@ fn match_shape(
                     break;
                 }
                 if at + 1 - begin >= MAX_VALUE_BYTES {
-                    return match last {
-                        Some(_) => Inspection::Found(Span {
-                            swallow: Some(is_token_byte),
-                            ..shape_span(public, terms.whole.unwrap_or(begin), at + 1, terms)
-                        }),
-                        None => Inspection::Nothing,
-                    };
+                    let span = shape_span(public, terms.whole.unwrap_or(begin), at + 1, terms);
+                    let endless = || Inspection::Found(Span { swallow: Some(is_token_byte), ..span });
+                    return last.map_or(Inspection::Nothing, |_| endless());
                 }
             }
             WalkStep::Gap(TextGap::Escape) => {}
@@ -260,18 +256,19 @@ fn match_shape(
         }
     }
     let (Some(start), Some(end)) = (begin, last) else { return Inspection::Nothing };
-    let start = terms.whole.unwrap_or(start);
+    let span = Span { continues, ..shape_span(public, terms.whole.unwrap_or(start), end, terms) };
+    if is_token(view, &span, bounded, terms) { Inspection::Found(span) } else { Inspection::Nothing }
+}
+
+/// Whether a span that has the shape is a whole token that meets the other conditions of its rule. `bounded`: a word begins
+/// with it.
+fn is_token(view: TextView<'_>, span: &Span, bounded: bool, terms: &MatchTerms) -> bool {
+    let (start, end) = (span.start, span.end);
     let value = &*view.without_breaks(start..end);
     let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
     let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric());
     let proven = || terms.checked && value.len() == 36 && crc32_base62(&value[..30]) == value[30..];
-    if (goes_on || !bounded) && !proven() {
-        return Inspection::Nothing;
-    }
-    if !judge_value(view, start, end, terms) {
-        return Inspection::Nothing;
-    }
-    Inspection::Found(Span { continues, ..shape_span(public, start, end, terms) })
+    (!goes_on && bounded || proven()) && judge_value(view, start, end, terms)
 }
 
 fn shape_span(public: usize, start: usize, end: usize, terms: &MatchTerms) -> Span {

@@ -38,13 +38,15 @@ pub(crate) fn redact_in_pieces(mask: &Arc<Mask>, input: &[u8], cuts: &[usize]) -
 
 /// The text with `<rule>` for each placeholder.
 pub(crate) fn name_placeholders(out: &str) -> String {
+    replace_placeholders(out, |rule| format!("<{rule}>"))
+}
+
+fn replace_placeholders(out: &str, with: impl Fn(&str) -> String) -> String {
     let (mut text, mut rest) = (String::new(), out);
     while let Some(i) = rest.find("[redacted:") {
         let end = i + rest[i..].find(']').unwrap();
         text += &rest[..i];
-        text += "<";
-        text += rest[i + 10..end].rsplit_once(':').unwrap().0;
-        text += ">";
+        text += &with(rest[i + 10..end].rsplit_once(':').unwrap().0);
         rest = &rest[end + 1..];
     }
     text + rest
@@ -60,7 +62,6 @@ pub(crate) fn check_redacted(values: &[&str], input: &str, expect: &str) {
 
 /// Four bytes of a secret that are in `out`, if there are any.
 pub(crate) fn find_leak<'a>(out: &str, secret: &'a str) -> Option<&'a str> {
-    let left = name_placeholders(out).replace(|c| matches!(c, '<' | '>'), "\0");
-    let left: String = left.split('\0').step_by(2).collect::<Vec<_>>().join("\0");
+    let left = replace_placeholders(out, |_| "\0".to_owned());
     (0..secret.len().saturating_sub(3)).filter_map(|i| secret.get(i..i + 4)).find(|w| left.contains(w))
 }
