@@ -116,10 +116,17 @@ fn fixed_search() -> &'static FixedSearch {
         let mut searchers = vec![(search(&short), 0)];
         let groups = long.chunks(FIXED_SEARCHER_PATTERNS).enumerate();
         searchers.extend(groups.map(|(n, these)| (search(these), short.len() + n * FIXED_SEARCHER_PATTERNS)));
+        let first_long = short.len();
         let texts: Vec<_> = short.into_iter().chain(long).collect();
-        let begins =
-            |a: usize, b: usize| a != b && (texts[a].0.starts_with(texts[b].0) || texts[b].0.starts_with(texts[a].0));
-        let same_start = (0..texts.len()).map(|a| (0..texts.len()).filter(|b| begins(a, *b)).collect()).collect();
+        // Sorted texts that begin with the same one follow it. The short ones have one length and differ.
+        let mut same_start = vec![Vec::new(); texts.len()];
+        for a in first_long..texts.len() {
+            let longer = (a + 1..texts.len()).take_while(|b| texts[*b].0.starts_with(texts[a].0));
+            for b in longer {
+                same_start[a].push(b);
+                same_start[b].push(a);
+            }
+        }
         FixedSearch { texts, searchers, same_start }
     })
 }
