@@ -159,6 +159,10 @@ fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
     if parts.iter().any(|p| names_secret(p)) {
         return true;
     }
+    // Ids that contain a version and a time: `rlg_01…`.
+    if body.len() == 24 && body.starts_with(b"01") {
+        return false;
+    }
     // Ids of nodes: a few capitals before packed numbers.
     let is_node = parts.iter().all(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_uppercase));
     !is_node && !names_id(first) && !names_id(last)
