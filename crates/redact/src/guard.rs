@@ -102,7 +102,7 @@ fn is_hex(value: &[u8]) -> bool {
     value.len() >= 8 && value.iter().all(u8::is_ascii_hexdigit)
 }
 
-fn is_uuid(value: &[u8]) -> bool {
+pub(crate) fn is_uuid(value: &[u8]) -> bool {
     value.len() == 36
         && value
             .iter()

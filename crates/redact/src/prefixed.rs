@@ -4,6 +4,7 @@
 
 use crate::{
     generated::{Composition, spoken_letters},
+    guard::is_uuid,
     provider_values,
     rules::entropy,
     span::{Inspection, Rank, Span},
@@ -32,11 +33,12 @@ const ID_WORDS: &str = "\
     session ses conv batch step vs cmpl item fc rs ws job task node pod deploy build commit rev sha sha1 sha256 sha384 \
     sha512 md5 blake3 digest etag chunk bundle main index app lib hash obj tree blob ref tag uuid guid id trace span rule \
     test part publickey pk pub cache layer image snapshot release dpl prj team integrity version ver nonce csp \
-    si seti pm card ba txn re po tr in_ ii qt cn dp du fee link mandate src tok_visa whsec_test grp group channel \
+    si seti pm card ba txn re po tr ii qt cn dp du fee link mandate src grp group channel \
     srvtoolu container response message completion embedding model ft ftjob vsfs srv server host ip vm vol \
-    inst instance eni subnet vpc sg ami snap rtb igw nat acl arn stack cluster ns zone region bucket key_id keyid \
+    inst instance eni subnet vpc sg ami snap rtb igw nat acl arn stack cluster ns zone region bucket keyid \
     page block list row col table db coll collection event issue pr comment review check suite workflow action \
-    usr wrkspc slch capp compl tooluse gen usage agent skill memory vault_id artifact attempt env vendor assets asset static css js font img svg png style script module component";
+    usr wrkspc slch capp compl tooluse gen usage agent skill memory artifact attempt env vendor \
+    assets asset static css js font img svg png style script module component";
 
 /// Endings of names whose values are ids or places in a list.
 const OTHER_NAMES: &[&str] = &["id", "ids", "cursor", "page", "nonce", "etag", "hash", "digest", "integrity", "marker"];
@@ -138,10 +140,6 @@ fn names_secret(part: &[u8]) -> bool {
 fn names_public(part: &[u8]) -> bool {
     static BUILT: OnceLock<HashSet<&str>> = OnceLock::new();
     is_listed(PUBLIC_WORDS, &BUILT, part)
-}
-
-fn is_uuid(body: &[u8]) -> bool {
-    body.len() == 36 && body.split(|b| *b == b'-').map(<[u8]>::len).eq([8, 4, 4, 4, 12])
 }
 
 fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {

@@ -4,6 +4,7 @@
 
 use crate::{
     generated::{Composition, looks_generated},
+    guard::is_uuid,
     rules::{PROVIDERS, Provider},
     span::{Inspection, Rank, Span},
     visible_text::TextView,
@@ -173,11 +174,10 @@ fn split_name(name: &[u8]) -> Vec<String> {
 
 fn is_secret(value: &[u8], provider: &Provider) -> bool {
     let counted = Composition::of(value);
-    let is_uuid = value.len() == 36 && value.split(|b| *b == b'-').map(<[u8]>::len).eq([8, 4, 4, 4, 12]);
     if counted.is_hex {
         return provider.hex.contains(&value.len()) && counted.digits > 0;
     }
-    if is_uuid {
+    if is_uuid(value) {
         return provider.uuid;
     }
     VALUE_BYTES.contains(&value.len())

@@ -2,6 +2,7 @@
 
 use crate::{
     generated::looks_generated,
+    guard::is_uuid,
     span::{Inspection, Rank, Span},
     visible_text::TextView,
 };
@@ -25,7 +26,7 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     match word.len() {
         50 if lengths().eq([32, 8, 8]) && hex() => found(end, "mailgun-key"),
         51 | 52 if is_wallet_key(word) => found(end, "wallet-key"),
-        36 if lengths().eq([8, 4, 4, 4, 12]) && hex() && view.byte(end) == Some(b':') => {
+        36 if is_uuid(word) && view.byte(end) == Some(b':') => {
             let rest = &view.bytes[end + 1..view.until_moved(end).min(end + 34)];
             let length = rest.iter().take_while(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')).count();
             match rest.get(length) {
