@@ -189,6 +189,7 @@ impl ShimRegistry {
             entry.notifications.send_replace(next_notification());
         }
         if why == Notification::Settled {
+            self.learned.end(task);
             if let Some(entry) = live.get(&task) {
                 *crate::lock(&entry.control) = None;
             }
@@ -269,7 +270,6 @@ impl ShimRegistry {
         let registry = Arc::clone(self);
         self.runtime.spawn(async move {
             let closed = registry.converse(task, channel, operations).await;
-            registry.learned.end(task);
             if !closed {
                 wait_for_exit(process).await;
                 recovery::settle_from_disk(&registry, task, Some(pid));
