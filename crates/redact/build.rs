@@ -223,6 +223,12 @@ fn write_keywords(out: &mut String, rules: &[RuleSource]) -> Result<(), Box<dyn 
         .collect::<Result<_, _>>()?;
     write_bits(out, "HEAD_BITS", "the first bytes of a keyword", heads.keys())?;
     write_bits(out, "INSIDE_BITS", "the first bytes of a keyword that also counts inside words", &inside)?;
+    let wrapped: Vec<[u8; HEAD_BYTES]> = wrapped_keywords(rules)
+        .iter()
+        .map(|(text, ..)| text.as_bytes()[..HEAD_BYTES].try_into())
+        .collect::<Result<_, _>>()?;
+    write_bits(out, "WRAPPED_BITS", "the first bytes of a keyword in base64", &wrapped)?;
+    write_bits(out, "ANY_BITS", "the first bytes of any keyword, plain or in base64", heads.keys().chain(&wrapped))?;
     Ok(())
 }
 
@@ -234,9 +240,6 @@ fn write_wrapped_keywords(out: &mut String, rules: &[RuleSource]) -> Result<(), 
         writeln!(out, "WrappedKeyword {{ text: {text:?}, keyword: {keyword:?}, offset: {offset}, rule: {rule} }},")?;
     }
     out.push_str("];\n");
-    let wrapped: Vec<[u8; HEAD_BYTES]> =
-        wrapped.iter().map(|(text, ..)| text.as_bytes()[..HEAD_BYTES].try_into()).collect::<Result<_, _>>()?;
-    write_bits(out, "WRAPPED_BITS", "the first bytes of a keyword in base64", &wrapped)?;
     Ok(())
 }
 

@@ -82,7 +82,7 @@ fn main() {
     let row = |name: &str, mask: &Arc<Mask>, text: &[u8]| {
         let limit = memchr_speed(text);
         let (ours, found) = measure_best(mask, text);
-        println!("| {name} | {ours:.2} GB/s | {limit:.1} GB/s | {:.2}× | {found} |", ours / limit);
+        println!("| {name} | {ours:.3} GB/s | {limit:.1} GB/s | {:.2}× | {found} |", ours / limit);
     };
     let plain = mask(&[]);
     for file in &files {

@@ -18,6 +18,12 @@ pub(crate) fn inspect_call(view: TextView<'_>, start: usize, end: usize) -> Insp
     read_call(&mut r, index).unwrap_or_else(|| r.unfinished())
 }
 
+/// Inspects the second argument of a call; its parenthesis is at `at`.
+pub(crate) fn inspect_pair(view: TextView<'_>, at: usize) -> Inspection {
+    let mut r = ValueReader { view, at: at + 1, value: None };
+    read_call(&mut r, 1).unwrap_or_else(|| r.unfinished())
+}
+
 fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
     if r.view.bytes[r.at - 1] != b'(' && !r.take_byte(b'(')? {
         return Some(Inspection::Nothing);

@@ -8,14 +8,18 @@ use crate::{
     context::MAX_VALUE_BYTES,
     guard,
     programs::{Form, PROGRAMS, Part, Program},
+    runs::is_plain,
     span::{Inspection, Rank, Span},
     visible_text::{TextView, is_break},
 };
+use std::{collections::HashMap, sync::OnceLock};
 
 /// How far behind the program's name an argument counts. The name is inspected again until so much has come.
 pub(crate) const MAX_COMMAND_BYTES: usize = 768;
 /// How far before a flag the program's name is searched.
 pub(crate) const MAX_LOOKBACK_BYTES: usize = 512;
+/// The longest key before a colon.
+const MAX_KEY_BYTES: usize = 128;
 /// The longest name of a program.
 const MAX_PROGRAM_BYTES: usize = 24;
 
@@ -125,14 +129,18 @@ impl<'a> Arguments<'a> {
                     return Argument { start, end: self.at, whole: self.view.end };
                 }
                 Some(b) if is_break(b) || at - start >= MAX_VALUE_BYTES => {
-                    self.at = at;
-                    return Argument { start, end: at, whole: true };
+                    self.at = at.min(self.view.len());
+                    return Argument { start, end: self.at, whole: true };
                 }
                 Some(b) if b == quote && slashes == 0 => {
                     self.at = at + 1;
                     return Argument { start, end: at, whole: true };
                 }
-                Some(b'\\') if slashes == 0 => at += if quote == b'"' || self.list { 2 } else { 1 },
+                Some(b'\\') if slashes == 0 => {
+                    // Where the cursor moved, another text begins: nothing there is escaped.
+                    let escapes = (quote == b'"' || self.list) && !self.view.is_moved_at(at + 1);
+                    at += if escapes { 2 } else { 1 };
+                }
                 Some(b'\\') => {
                     let run = self.view.bytes[at..].iter().take(16).take_while(|b| **b == b'\\').count();
                     match self.byte(at + run) {
@@ -228,6 +236,8 @@ pub(crate) fn inspect_command(view: TextView<'_>, start: usize, end: usize) -> I
     let is_flag = matches!(view.bytes[start], b' ' | b'"');
     if is_flag || !read_program(view, start, end, &mut findings) {
         read_programs_before(view, start, &mut findings);
+        // What precedes this place may have been decided.
+        findings.spans.retain(|span| span.start >= start);
     }
     Inspection::from_parts(findings.spans, findings.open)
 }
@@ -257,8 +267,16 @@ fn read_program(view: TextView<'_>, start: usize, end: usize, findings: &mut Fin
 
 /// The entries of a program; a program may have several.
 fn programs_named(name: &[u8]) -> impl Iterator<Item = &'static Program> {
+    static BUILT: OnceLock<HashMap<&[u8], Vec<&Program>>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let mut built: HashMap<&[u8], Vec<&Program>> = HashMap::new();
+        for program in PROGRAMS {
+            program.names.iter().for_each(|name| built.entry(name.as_bytes()).or_default().push(program));
+        }
+        built
+    });
     let name = name.strip_suffix(b".exe").unwrap_or(name);
-    PROGRAMS.iter().filter(move |p| p.names.iter().any(|n| n.as_bytes() == name))
+    built.get(name).into_iter().flatten().copied()
 }
 
 /// Reads the commands of all programs that are named before `at` in the same command.
@@ -387,12 +405,15 @@ fn take_part(view: TextView<'_>, part: Part, argument: Argument, from: usize, fi
     let find = |b: u8| view.bytes[from..argument.end].iter().position(|x| *x == b).map(|n| from + n + 1);
     let start = match part {
         Part::Whole | Part::Token => Some(from),
+        // `curl -u KEY:` has the token before the colon.
+        Part::AfterColon if argument.whole && is_key_with_colon(&view.bytes[from..argument.end]) => Some(from),
         Part::AfterColon => find(b':'),
         Part::AfterColonOrToken => Some(find(b':').unwrap_or(from)),
         Part::AfterPercent => find(b'%'),
         Part::AfterEquals | Part::Cookies => find(b'='),
         Part::Connection => find(b':').or_else(|| find(b'/')),
         Part::AfterSlash => find(b'/'),
+        Part::AfterComma => find(b','),
         Part::AfterPass => view.bytes[from..argument.end].starts_with(b"pass:").then_some(from + 5),
     };
     let Some(mut start) = start else { return };
@@ -415,8 +436,10 @@ fn take_part(view: TextView<'_>, part: Part, argument: Argument, from: usize, fi
             None => {}
         }
     }
+    let before_colon = part == Part::AfterColon && is_key_with_colon(&view.bytes[from..end]);
+    end -= usize::from(before_colon);
     let value = &view.bytes[start..end];
-    let token = matches!(part, Part::Token) || part == Part::AfterColonOrToken && start == from;
+    let token = before_colon || matches!(part, Part::Token) || part == Part::AfterColonOrToken && start == from;
     let long = value.len() >= MAX_VALUE_BYTES;
     let is_link = matches!(part, Part::AfterColon | Part::Connection | Part::AfterSlash) && value.starts_with(b"//");
     if !is_argument_secret(value) || is_link || token && !guard::is_token_like(value) {
@@ -427,8 +450,16 @@ fn take_part(view: TextView<'_>, part: Part, argument: Argument, from: usize, fi
     findings.spans.push(Span { swallow: long.then_some(rest), ..Span::new(start, end, rule, Rank::Context) });
 }
 
+/// `KEY:`, perhaps behind a quote. Other bytes would not be held until the colon comes.
+fn is_key_with_colon(argument: &[u8]) -> bool {
+    let argument = argument.strip_prefix(b"\"").or(argument.strip_prefix(b"'")).unwrap_or(argument);
+    argument.strip_suffix(b":").is_some_and(|key| key.len() <= MAX_KEY_BYTES && key.iter().all(|b| is_plain(*b)))
+}
+
 /// Whether an argument is a secret rather than another flag, a variable, a placeholder, a port or a path.
 pub(crate) fn is_argument_secret(value: &[u8]) -> bool {
+    // `[-P FD]` of a manual
+    let is_usage = value.ends_with(b"]") && !value.contains(&b'[');
     let port = value.len() <= 5 && value.iter().all(u8::is_ascii_digit);
     let flag = matches!(value, [b'-', b'a'..=b'z' | b'A'..=b'Z' | b'-', ..]);
     let path = value.starts_with(b"/") && value[1..].contains(&b'/')
@@ -439,6 +470,7 @@ pub(crate) fn is_argument_secret(value: &[u8]) -> bool {
     let windows_variable = value.len() > 2 && value.starts_with(b"%") && value.ends_with(b"%");
     value.len() >= 4
         && !(port || flag || path && !guard::is_token_like(value) || windows_variable)
+        && !is_usage
         && !guard::is_placeholder(value)
         && !guard::is_shell_variable(value)
 }

@@ -5,14 +5,18 @@
 use crate::{
     guard::{self, ValueSetting},
     name::{self, NameStrength},
+    separator::{
+        Separator, follows_telling_word, is_command, is_setting_command, is_typed_name, joined_name, read_separator,
+    },
     span::{Inspection, Rank, Span},
     value_reader::{BREAK, Quote, ValueReader},
     value_syntax::{
         ValueExtent, find_value_end, read_changed_value, skip_block_header, skip_block_lines, skip_scheme, skip_text,
-        skip_type, skip_wrapper,
+        skip_type, skip_wrapper, skip_yaml_marker,
     },
     visible_text::TextView,
 };
+use std::ops::Range;
 /// Words that a telling name contains, in their usual spellings; for most words the end suffices.
 pub(crate) const NAME_WORDS: &[&str] = &[
     "key",
@@ -32,11 +36,14 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "REDENTIAL",
     "pw=",
     "pw:",
+    "pw ",
     "pw\"",
     "auth=",
     "auth\"",
     "auth: ",
+    "Auth: ",
     "AUTH=",
+    "ature=",
     "creds",
     "salt",
     "SALT",
@@ -60,6 +67,10 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "__Secure-",
     "LOSECURITY=",
 ];
+
+/// Calls that take a user and a password, or a key and its secret.
+const PAIR_CALLS: &[&[u8]] =
+    &[b"Credential", b"Credentials", b"PasswordAuthentication", b"username_pw_set", b"changeUserPassword"];
 
 /// How far before a name the beginning of an ARN is searched.
 const MAX_ARN_BYTES: usize = 96;
@@ -90,27 +101,24 @@ pub(crate) fn inspect_name(view: TextView<'_>, word: usize, length: usize) -> In
     if rest.starts_with(b"htpasswd") || rest.starts_with(b"wpa_passphrase") {
         return crate::command_line::inspect_command(view, word, word + name);
     }
+    let end = word + name + view.bytes[word + name..].iter().take(16).take_while(|b| is_name_byte(**b)).count();
+    if view.byte(end) == Some(b' ') && crate::programs::NAMED_COMMANDS.iter().any(|c| view.bytes[..end].ends_with(c)) {
+        return crate::command_line::inspect_command(view, word, end);
+    }
+    // `new NetworkCredential("user", "V")`, `auth=("user", "V")`
+    let whole = &view.bytes[..end];
+    if view.byte(end) == Some(b'(') && PAIR_CALLS.iter().any(|c| whole.ends_with(c)) {
+        return crate::call::inspect_pair(view, end);
+    }
+    if whole.ends_with(b"auth") && view.bytes[end..].starts_with(b"=") {
+        let class =
+            view.bytes[end + 1..].iter().take(24).take_while(|b| b.is_ascii_alphanumeric() || **b == b'.').count();
+        if view.byte(end + 1 + class) == Some(b'(') {
+            return crate::call::inspect_pair(view, end + 1 + class);
+        }
+    }
     let mut r = ValueReader { view, at: word + name, value: None };
     read_assignment(&mut r, word).unwrap_or_else(|| r.unfinished())
-}
-
-/// What separates a name from its value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Separator {
-    /// `=` and similar; true: directly behind the name, as in a shell.
-    Equals(bool),
-    /// `:`; true: with a blank behind it, as in YAML and headers.
-    Colon(bool),
-    /// `<name>value</name>`
-    Tag,
-    /// A blank: the argument of an option, a command or a line of a configuration.
-    Blank,
-    /// A comma, a bar, or a key `value`: `"name", "value"`, `name: X, value: Y`.
-    Apart,
-    /// A blank or a word of a sentence: `password is V`. Only a token or a password with digits counts.
-    Prose,
-    /// The name stands alone, and the value is below it: `password: >-`.
-    Block,
 }
 
 /// Whether the word around `at` is the name of a resource: `arn:aws:secretsmanager:…:secret:…`.
@@ -156,13 +164,13 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let alone = shell && is_assignment(view, begin);
     let extent = ValueExtent {
         quote,
-        to_blank: alone || separator == Separator::Prose,
+        to_blank: alone || matches!(separator, Separator::Prose | Separator::Column),
         in_tag: separator == Separator::Tag,
         to_line_end: separator == Separator::Block
             || strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"mnemonic"),
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
     };
-    let mut end = find_value_end(r, &extent)?;
+    let end = find_value_end(r, &extent)?;
     // `--creds user:V`
     let user = if strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"creds") {
         view.bytes[start..end].iter().position(|b| *b == b':').map_or(0, |n| n + 1)
@@ -181,28 +189,59 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         return Some(Inspection::Nothing);
     }
     let fits = match separator {
-        Separator::Prose => guard::is_password_in_prose(value),
+        Separator::Prose => !value.contains(&b'(') && follows != b'(' && guard::is_password_in_prose(value),
+        Separator::Column => matches!(follows, b' ' | b'\t' | BREAK) && guard::is_token_in_column(value),
         _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),
         _ => guard::is_secret(strength, name, value, &setting),
     };
     let code = strength == NameStrength::Random && !is_random_in_place(r, &name_info, end)?;
-    if !fits || code || name::names_something_else(name, strength) {
+    if code || name::names_something_else(name, strength) {
         return Some(Inspection::Nothing);
     }
+    if !fits {
+        // `password = "x" -> "new"`
+        let changed = match quote {
+            Quote::Of(_, slashes) if strength >= NameStrength::Strong => read_changed_value(r, slashes)?,
+            _ => None,
+        };
+        return Some(changed.map_or(Inspection::Nothing, |(from, to)| {
+            Inspection::Found(Span::new(from, to, rule_for(strength), Rank::Context))
+        }));
+    }
+    conclude_value(r, start..end, separator, quote, rule_for(strength))
+}
+
+/// The span of a value that is a secret, with what belongs to it behind its end.
+fn conclude_value(
+    r: &mut ValueReader<'_>,
+    value: Range<usize>,
+    separator: Separator,
+    quote: Quote,
+    rule: &'static str,
+) -> Option<Inspection> {
+    let view = r.view;
+    let Range { start, mut end } = value;
+    // A terminal wrapped the line inside the value.
+    let continues = end < view.len()
+        && separator != Separator::Block
+        && r.peek()? == BREAK
+        && (quote != Quote::None || guard::is_random_token(&view.without_breaks(start..end)))
+        && view.is_wrapped_line_end(end);
     if separator == Separator::Block {
         end = skip_block_lines(r, start, end)?;
     }
     // The rest of a longer value is removed without another placeholder.
     let in_quotes: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
-    let belongs = if quote == Quote::None { crate::span::is_token_byte as fn(u8) -> bool } else { in_quotes };
+    let is_quoted = matches!(quote, Quote::Of(b'"' | b'\'' | b'`', _));
+    let belongs = if is_quoted { in_quotes } else { crate::span::is_token_byte as fn(u8) -> bool };
     let swallow = (end - start >= MAX_VALUE_BYTES).then_some(belongs);
-    let span = Span { swallow, ..Span::new(start, end, rule_for(strength), Rank::Context) };
+    let span = Span { swallow, continues, ..Span::new(start, end, rule, Rank::Context) };
     // `password = "old" -> "new"`
     if let Quote::Of(_, slashes) = quote
         && swallow.is_none()
         && let Some((from, to)) = read_changed_value(r, slashes)?
     {
-        let changed = Span::new(from, to, rule_for(strength), Rank::Context);
+        let changed = Span::new(from, to, rule, Rank::Context);
         return Some(Inspection::Several(vec![span, changed], None));
     }
     Some(Inspection::Found(span))
@@ -214,7 +253,7 @@ fn is_random_in_place(r: &ValueReader<'_>, name_info: &SecretName<'_>, end: usiz
     let before = name_info.begin.checked_sub(1).and_then(|i| view.byte(i));
     let name = name_info.name.to_ascii_lowercase();
     Some(match &*name {
-        b"sig" => matches!(before, Some(b'?' | b'&')),
+        b"sig" | b"signature" | b"jwt" => matches!(before, Some(b'?' | b'&')),
         b"code" => {
             let link = &view.bytes[name_info.begin.saturating_sub(120)..name_info.begin];
             let telling = [&b"callback"[..], b"oauth", b"redirect", b"signin", b"state="];
@@ -250,10 +289,10 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         name = rest;
     }
     let before = |n: usize| begin.checked_sub(n).and_then(|i| view.byte(i));
-    let opened = matches!(before(1), Some(b'"' | b'\'' | b'`'));
+    let opened = matches!(before(1), Some(b'"' | b'\'' | b'`')) || view.bytes[..begin].ends_with(b"&quot;");
     let (mut closed, mut subscript) = (false, false);
     for _ in 0..3 {
-        if r.take_byte(b']')? {
+        if r.take_byte(b']')? || before(1) == Some(b'{') && r.take_byte(b'}')? {
             subscript = true;
         } else if r.read_quote()? != Quote::None {
             closed = true;
@@ -262,6 +301,10 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         }
     }
     let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    // `Unseal Key 1: V`
+    if blanks == 1 && view.bytes[..begin].ends_with(b"Unseal ") {
+        r.skip(2, |b| b.is_ascii_digit())?;
+    }
     // Behind a blank the value itself may begin.
     r.value = (blanks > 0).then_some(r.at);
     // Most hits are plain words: no separator follows them.
@@ -271,13 +314,53 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     if before(1) == Some(b'<') && !in_tag {
         return Some(None);
     }
-    let separated = match r.peek()? {
+    let separated = may_separate(r, (begin, name), (opened, closed), blanks)?;
+    let is_given = || {
+        blanks > 1
+            || is_command(view, begin, name)
+            || is_setting_command(view, begin)
+            || follows_telling_word(view, begin)
+    };
+    if !(separated || flag || blanks > 0 && is_given()) {
+        return Some(None);
+    }
+    let follows_word = follows_telling_word(view, begin);
+    let strength = match name::name_strength(name, (closed || opened) && !subscript) {
+        NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
+        weak @ (NameStrength::Weak | NameStrength::Fair) if matches!(r.peek()?, b':' | b'|') => {
+            joined_name(view, begin, name).map_or(weak, |joined| name::name_strength(&joined, true).max(weak))
+        }
+        strength => strength,
+    };
+    if strength == NameStrength::None {
+        return Some(None);
+    }
+    Some(Some(SecretName { begin, name, strength, opened, closed, blanks, follows_word }))
+}
+
+/// Whether a separator may begin here, behind a name at `begin` that may be in quotes and is followed by `blanks`.
+fn may_separate(
+    r: &ValueReader<'_>,
+    (begin, name): (usize, &[u8]),
+    (opened, closed): (bool, bool),
+    blanks: usize,
+) -> Option<bool> {
+    let view = r.view;
+    let before = |n: usize| begin.checked_sub(n).and_then(|i| view.byte(i));
+    let in_tag = before(1) == Some(b'<');
+    Some(match r.peek()? {
         b'=' | b':' | b'?' | b'+' | b'%' => true,
-        b'>' => in_tag,
+        b'>' if in_tag => true,
         b'-' => blanks > 0 && r.peek_at(1)? == b'>',
-        b'<' => blanks > 0 && r.peek_at(1)? == b'-',
+        b'<' if blanks > 0 && r.peek_at(1)? == b'-' => true,
         b'"' | b'$' => blanks > 0 && !closed,
-        b'i' => blanks == 1 && !closed && r.peek_at(1)? == b's' && r.peek_at(2)? == b' ',
+        b'(' => blanks == 0 && !closed && matches!(r.peek_at(1)?, b'"' | b'\'' | b'\\'),
+        b'B' => blanks == 1 && !closed && r.peek_at(1)? == b'Y' && r.peek_at(2)? == b' ',
+        b't' => blanks == 1 && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b' ',
+        // The bar of a drawn table.
+        0xe2 => blanks > 0,
+        b'<' | b'>' => closed || before(1) == Some(b'>'),
+        b'i' => blanks == 1 && !closed && r.peek_at(1)? == b's' && matches!(r.peek_at(2)?, b' ' | b':'),
         b'0'..=b'9' => blanks > 0 && !closed && is_typed_name(name) && r.peek_at(1)? == b' ',
         _ if in_tag && blanks > 0 => true,
         b',' => opened && closed,
@@ -285,19 +368,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         // `name: NAME`, with the value on the next line.
         BREAK => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
         _ => closed && blanks > 0,
-    };
-    if !(separated || flag || blanks > 0 && (is_command(view, begin, name) || is_setting_command(view, begin))) {
-        return Some(None);
-    }
-    let follows_word = follows_telling_word(view, begin);
-    let strength = match name::name_strength(name, (closed || opened) && !subscript) {
-        NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
-        strength => strength,
-    };
-    if strength == NameStrength::None {
-        return Some(None);
-    }
-    Some(Some(SecretName { begin, name, strength, opened, closed, blanks, follows_word }))
+    })
 }
 
 /// Reads over a type, a prefix, a quote and a scheme before the value. The inner `None`: there is no value.
@@ -311,6 +382,11 @@ fn read_value_start(
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'N' | b'@');
     skip_wrapper(r)?;
+    if separator == Separator::Tag {
+        skip_text(r, b"<![CDATA[")?;
+    } else if matches!(separator, Separator::Colon(_)) {
+        skip_yaml_marker(r)?;
+    }
     // `-passin pass:V`; other words before the colon tell where the password is.
     if name_info.name.starts_with(b"-") && r.peek()? == b'p' {
         skip_text(r, b"pass:")?;
@@ -320,6 +396,12 @@ fn read_value_start(
     if separator == Separator::Equals(true) && follows_part && r.peek()? == b'{' && r.peek_at(1)? != b'{' {
         r.at += 1;
         return Some(Some(Quote::Of(b'}', 0)));
+    }
+    // `map[X-Api-Key:[V]]`
+    let in_map = separator == Separator::Colon(false) && name_info.name.contains(&b'-');
+    if in_map && r.peek()? == b'[' && !matches!(r.peek_at(1)?, b'"' | b'\'' | b'[' | b']') {
+        r.at += 1;
+        return Some(Some(Quote::Of(b']', 0)));
     }
     let letters = match (prefix(r.peek()?), r.peek_at(1)?) {
         (true, b'"' | b'\'') => 1,
@@ -368,161 +450,15 @@ fn value_setting(
 }
 
 /// A name of a secret, and how it is written.
-struct SecretName<'a> {
-    begin: usize,
-    name: &'a [u8],
-    strength: NameStrength,
-    opened: bool,
-    closed: bool,
-    blanks: usize,
+pub(crate) struct SecretName<'a> {
+    pub(crate) begin: usize,
+    pub(crate) name: &'a [u8],
+    pub(crate) strength: NameStrength,
+    pub(crate) opened: bool,
+    pub(crate) closed: bool,
+    pub(crate) blanks: usize,
     /// The word before it makes it a name of a secret: `API key`.
-    follows_word: bool,
-}
-
-/// Reads the separator between a name and its value. The inner `None`: there is no value.
-fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> Option<Option<Separator>> {
-    let SecretName { begin, name, strength, opened, closed, blanks, .. } = *name_info;
-    let flag = name.starts_with(b"-");
-    let certain = strength >= NameStrength::Strong;
-    if r.peek()? == b',' && opened && closed {
-        // The value may begin right behind the comma, or a key `value` comes first.
-        r.value = Some(r.at + 1);
-    }
-    let (separator, length) = match r.peek()? {
-        b'=' => match r.peek_at(1)? {
-            b'=' | b'~' => return Some(None),
-            b'>' => (Separator::Equals(false), 2),
-            _ => (Separator::Equals(blanks == 0), 1),
-        },
-        b'?' | b'+' if r.peek_at(1)? == b'=' => (Separator::Equals(false), 2),
-        b'%' if r.peek_at(1)? == b'3' && matches!(r.peek_at(2)?, b'D' | b'd' | b'A' | b'a') => {
-            (Separator::Equals(true), 3)
-        }
-        b':' => match r.peek_at(1)? {
-            b':' => return Some(None),
-            b'=' => (Separator::Equals(false), 2),
-            b => (Separator::Colon(matches!(b, b' ' | b'\t')), 1),
-        },
-        b'>' if !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => (Separator::Tag, 1),
-        b'-' if blanks > 0 && r.peek_at(1)? == b'>' => (Separator::Equals(false), 2),
-        b'<' if blanks > 0 && r.peek_at(1)? == b'-' => (Separator::Equals(false), 2),
-        // `<Pass encoding="base64">V</Pass>`
-        _ if blanks > 0 && !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => {
-            r.skip(64, |b| !matches!(b, b'>' | b'<' | b'/' | BREAK))?;
-            if r.peek()? != b'>' {
-                return Some(None);
-            }
-            (Separator::Tag, 1)
-        }
-        // `#define NAME "V"`, `secret "$9$…"`
-        b'"' if blanks > 0 && !closed && (is_definition(r.view, begin) || certain && r.peek_at(1)? == b'$') => {
-            (Separator::Apart, 0)
-        }
-        // `password 7 V`, as routers write it.
-        b'0'..=b'9' if blanks > 0 && !closed && is_typed_name(name) && r.peek_at(1)? == b' ' => (Separator::Prose, 2),
-        b'i' if blanks == 1 && certain && !closed && r.peek_at(1)? == b's' && r.peek_at(2)? == b' ' => {
-            (Separator::Prose, 3)
-        }
-        b',' if opened && closed && certain && skip_to_value_key(r)? => return Some(Some(Separator::Apart)),
-        b',' if opened && closed && (flag || certain) && matches!(peek_after_blanks(r, 1)?, b'"' | b'\'') => {
-            (Separator::Apart, 1)
-        }
-        b'|' if blanks > 0 && certain => (Separator::Apart, 1),
-        // `ALTER USER x PASSWORD 'value'`
-        b'\'' if blanks > 0 && !closed && name.eq_ignore_ascii_case(b"password") => (Separator::Apart, 0),
-        _ if flag && blanks > 0 && !closed => (Separator::Blank, 0),
-        _ if blanks > 0 && !closed && is_command(r.view, begin, name) => (Separator::Blank, 0),
-        _ if blanks > 0 && !closed && is_setting_command(r.view, begin) => (Separator::Prose, 0),
-        _ if certain => return Some(skip_to_value_key(r)?.then_some(Separator::Apart)),
-        _ => return Some(None),
-    };
-    r.at += length;
-    Some(Some(separator))
-}
-
-/// The byte behind `from` bytes and blanks.
-fn peek_after_blanks(r: &ValueReader<'_>, from: usize) -> Option<u8> {
-    let mut n = from;
-    while matches!(r.peek_at(n)?, b' ' | b'\t') && n < MAX_BLANKS {
-        n += 1;
-    }
-    r.peek_at(n)
-}
-
-/// Skips to the value in `name: X` and `value: Y`, on the same line or the next. False: there is no such value.
-fn skip_to_value_key(r: &mut ValueReader<'_>) -> Option<bool> {
-    const WORD: &[u8] = b"value";
-    let bytes = r.view.bytes;
-    let mut at = r.at;
-    while at - r.at < MAX_BLANKS {
-        match bytes.get(at) {
-            Some(b' ' | b'\t' | b'\r' | b'\n' | b',' | b'"' | b'\'') => at += 1,
-            Some(_) => break,
-            None if r.view.end => return Some(false),
-            None => return None,
-        }
-    }
-    for (n, want) in WORD.iter().enumerate() {
-        match bytes.get(at + n) {
-            Some(b) if b.eq_ignore_ascii_case(want) => {}
-            None if !r.view.end => return None,
-            _ => return Some(false),
-        }
-    }
-    let mut reader = ValueReader { view: r.view, at: at + WORD.len(), value: None };
-    reader.read_quote()?;
-    reader.skip(MAX_BLANKS, |b| b == b' ')?;
-    if !matches!(reader.peek()?, b':' | b'=') {
-        return Some(false);
-    }
-    r.at = reader.at + 1;
-    Some(true)
-}
-
-/// Whether the word before the name makes it a name of a secret, as in `API key: …`.
-fn follows_telling_word(view: TextView<'_>, begin: usize) -> bool {
-    const BEFORE: &[&[u8]] =
-        &[b"api", b"access", b"secret", b"private", b"auth", b"account", b"license", b"bearer", b"refresh"];
-    let Some(blank) = begin.checked_sub(1).filter(|i| view.bytes[*i] == b' ') else { return false };
-    let length = view.bytes[..blank].iter().rev().take(12).take_while(|b| b.is_ascii_alphabetic()).count();
-    let word = view.bytes[blank - length..blank].to_ascii_lowercase();
-    BEFORE.contains(&&*word)
-}
-
-/// A command or a line of a configuration with its value behind a blank: `ENV NAME value`, `machine … password value`.
-fn is_command(view: TextView<'_>, begin: usize, name: &[u8]) -> bool {
-    const SETS: &[&[u8]] = &[b"ENV", b"setx", b"set -x", b"set -gx", b"set -Ux", b"setenv", b"ARG"];
-    let line = view.line_start(begin, 128);
-    let before = view.bytes[line..begin].trim_ascii();
-    let is_upper_case = !name.iter().any(u8::is_ascii_lowercase);
-    SETS.contains(&before) && is_upper_case
-        || name == b"password"
-            && (before.is_empty()
-                || before.starts_with(b"machine ")
-                || before.starts_with(b"login ")
-                || before.starts_with(b"default "))
-        || matches!(name, b"requirepass" | b"masterauth") && before.is_empty()
-}
-
-/// Whether the command before a name sets it to the next argument: `aws configure set NAME V`, `enable secret V`.
-fn is_setting_command(view: TextView<'_>, begin: usize) -> bool {
-    const INSIDE: &[&[u8]] = &[b"configure set", b"config set", b" config ", b"nmcli ", b"iwconfig ", b"-server "];
-    const FIRST: &[&[u8]] = &[b"enable ", b"username ", b"neighbor ", b"crypto isakmp ", b"user: ", b"User: ", b"set "];
-    let line = view.line_start(begin, 128);
-    let before = &view.bytes[line..begin];
-    INSIDE.iter().any(|s| memchr::memmem::find(before, s).is_some())
-        || FIRST.iter().any(|s| before.trim_ascii_start().starts_with(s))
-}
-
-/// Whether the name is defined by a preprocessor.
-fn is_definition(view: TextView<'_>, begin: usize) -> bool {
-    let line = view.line_start(begin, 32);
-    matches!(view.bytes[line..begin].trim_ascii(), b"#define" | b"# define" | b"%define" | b"DEFINE")
-}
-
-/// Names that routers write with the type of the encryption between them and the value.
-fn is_typed_name(name: &[u8]) -> bool {
-    matches!(name, b"password" | b"secret" | b"key" | b"key-string" | b"pre-shared-key" | b"md5-key")
+    pub(crate) follows_word: bool,
 }
 
 fn rule_for(strength: NameStrength) -> &'static str {
@@ -547,7 +483,9 @@ fn is_assignment(view: TextView<'_>, begin: usize) -> bool {
 fn is_config_entry(view: TextView<'_>, begin: usize, separator: Separator, follows: u8) -> bool {
     let line = view.line_start(begin, 64);
     let before = view.bytes[line..begin].trim_ascii();
+    // A log puts the time before it.
+    let is_time = |b: &u8| b.is_ascii_digit() || matches!(b, b'T' | b'Z' | b':' | b'.' | b'-' | b'+' | b' ');
     matches!(separator, Separator::Colon(true) | Separator::Equals(_))
-        && matches!(before, b"" | b"-")
+        && (matches!(before, b"-") || before.iter().all(is_time))
         && follows == BREAK
 }

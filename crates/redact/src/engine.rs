@@ -50,6 +50,16 @@ pub(crate) struct Replacement {
     pub(crate) rule: Option<RuleId>,
 }
 
+/// A line that may continue a token of the line before.
+#[derive(Clone)]
+struct Continuation {
+    /// Where the token ends so far. Until it is decided up to there, it is found again, perhaps by another rule.
+    behind: usize,
+    /// Where the rest begins.
+    at: usize,
+    rule: RuleId,
+}
+
 #[derive(Default)]
 pub(crate) struct Engine {
     visible: VisibleText,
@@ -57,8 +67,7 @@ pub(crate) struct Engine {
     /// The end of the decided part, in the text and in the stream.
     decided: usize,
     pub(crate) decided_raw: usize,
-    /// Lines that may continue a token of the line before.
-    continued: Vec<(usize, RuleId)>,
+    continued: Vec<Continuation>,
     /// Inside a run that is removed to its end.
     swallow: Option<fn(u8) -> bool>,
     /// Replacements that are decided and not yet applied, in order.
@@ -66,6 +75,13 @@ pub(crate) struct Engine {
     /// Replacements of texts inside escape sequences.
     string_replacements: Vec<Replacement>,
     learned: ShownSecrets,
+}
+
+impl Continuation {
+    /// What may follow a span that ends with its line.
+    fn of(span: &Span) -> Self {
+        Self { behind: span.end, at: span.end, rule: span.rule.clone() }
+    }
 }
 
 impl Engine {
@@ -139,7 +155,7 @@ impl Engine {
         }
         groups.retain(|g| g.end <= hold && g.end > self.decided);
         // The undecided part is inspected again from its beginning.
-        self.continued = continued.iter().filter(|(at, _)| *at >= hold).cloned().collect();
+        self.continued = continued.iter().filter(|c| c.behind <= hold && hold <= c.at).cloned().collect();
         for group in groups {
             let swallow = group.swallow;
             let is_new = self.learn(mask, raw, &group);
@@ -151,7 +167,8 @@ impl Engine {
             }
             // What follows is searched again, for this secret, too.
             if is_new {
-                self.continued = continued.into_iter().filter(|(at, _)| *at >= self.decided).collect();
+                self.continued =
+                    continued.into_iter().filter(|c| c.behind <= self.decided && self.decided <= c.at).collect();
                 return false;
             }
         }
@@ -186,37 +203,37 @@ impl Engine {
         raw: &[u8],
         caches: &mut ShapeCaches,
         pause: Pause,
-    ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
+    ) -> (Vec<Span>, usize, Vec<Continuation>) {
         let (end, flush) = (pause == Pause::End, pause != Pause::None);
         let view = self.visible.view(raw, end);
         let mut hold = link::unfinished_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
-        let mut continued: Vec<(usize, RuleId)> = Vec::new();
-        let is_new = |continued: &[(usize, RuleId)], at: usize| continued.iter().all(|(seen, _)| *seen != at);
+        let mut continued: Vec<Continuation> = Vec::new();
+        let is_new = |continued: &[Continuation], at: usize| continued.iter().all(|seen| seen.at != at);
         // A token that ends with its line may continue on the next.
-        let mut follow = |at: usize, rule: RuleId, spans: &mut Vec<Span>, hold: &mut usize| {
-            let mut next = Some((at, rule));
-            while let Some((at, rule)) = next.take() {
+        let mut follow = |from: Continuation, spans: &mut Vec<Span>, hold: &mut usize| {
+            let mut next = Some(from);
+            while let Some(Continuation { behind, at, rule }) = next.take() {
                 match shape::inspect_continuation(view, at, &rule) {
                     Inspection::Nothing | Inspection::Several(..) => {}
-                    Inspection::Open(from) => {
-                        *hold = (*hold).min(from);
-                        if is_new(&continued, from) {
-                            continued.push((from, rule));
+                    Inspection::Open(at) => {
+                        *hold = (*hold).min(at);
+                        if is_new(&continued, at) {
+                            continued.push(Continuation { behind, at, rule });
                         }
                     }
                     // Several scans may lead to the same line: it is followed once.
                     Inspection::Found(span) if is_new(&continued, span.start) => {
-                        continued.push((span.start, rule));
-                        next = span.continues.then(|| (span.end, span.rule.clone()));
+                        continued.push(Continuation { behind, at: span.start, rule });
+                        next = span.continues.then(|| Continuation::of(&span));
                         spans.push(span);
                     }
                     Inspection::Found(_) => {}
                 }
             }
         };
-        for (at, rule) in &self.continued {
-            follow(*at, rule.clone(), &mut spans, &mut hold);
+        for from in &self.continued {
+            follow(from.clone(), &mut spans, &mut hold);
         }
         let from = self.decided.saturating_sub(context::REINSPECT_BYTES);
         // The value of a header contains no other header.
@@ -247,7 +264,12 @@ impl Engine {
                         header = span.end;
                     }
                     if span.continues {
-                        follow(span.end, span.rule.clone(), &mut spans, &mut hold);
+                        let before = hold;
+                        follow(Continuation::of(&span), &mut spans, &mut hold);
+                        // The next line may show that a rule finds all of it.
+                        if span.rank == Rank::Context && hold < before {
+                            hold = hold.min(span.start);
+                        }
                     }
                     spans.push(span);
                 }
@@ -290,9 +312,14 @@ impl Engine {
 
     /// Replaces a span by a placeholder. Escape sequences inside stay; line breaks are removed.
     fn replace(&mut self, mask: &Mask, raw: &[u8], span: Span) {
-        let start = span.start.max(self.decided);
+        let view = self.visible.view(raw, true);
+        let mut start = span.start.max(self.decided);
+        // A break before the rest of a clipped span is no part of it.
+        while start + 1 < span.end && is_break(view.bytes[start]) {
+            start += 1;
+        }
         let mut text = Vec::with_capacity(48);
-        mask.write_placeholder(&span.rule, &self.visible.view(raw, true).without_breaks(start..span.end), &mut text);
+        mask.write_placeholder(&span.rule, &view.without_breaks(start..span.end), &mut text);
         let range = self.visible.raw_offset(start)..self.visible.raw_offset(span.end - 1) + 1;
         text.extend(self.escapes_between(raw, start, span.end));
         self.replacements.push_back(Replacement { raw: range, text, rule: Some(span.rule) });
@@ -323,8 +350,9 @@ impl Engine {
         let raw = self.visible.forget(text);
         self.decided -= text;
         self.decided_raw -= raw;
-        for (at, _) in &mut self.continued {
-            *at -= text;
+        for continuation in &mut self.continued {
+            continuation.at -= text;
+            continuation.behind = continuation.behind.saturating_sub(text);
         }
         for replacement in self.replacements.iter_mut().chain(&mut self.string_replacements) {
             replacement.raw = replacement.raw.start - raw..replacement.raw.end - raw;

@@ -1,6 +1,6 @@
 //! Tells text that a program generated at random from text that people wrote: names, words, numbers.
 
-use crate::{rules::entropy, runs::byte_class};
+use crate::{rules::has_entropy, runs::byte_class};
 
 /// Letters of this many in a row may be a word.
 const MIN_WORD_BYTES: usize = 5;
@@ -42,7 +42,7 @@ pub(crate) fn looks_generated(value: &[u8]) -> bool {
         && counted.lower + counted.upper >= 1
         && counted.changes >= (value.len() / 6).max(2)
         && spoken_letters(value) <= (value.len() / 2).max(8)
-        && entropy(value) >= if value.len() < 20 { 2.5 } else { 2.9 }
+        && has_entropy(value, if value.len() < 20 { 2.5 } else { 2.9 })
 }
 
 /// How many letters are in words that can be spoken: five and more in one case, or with one capital at the beginning; a
@@ -79,4 +79,18 @@ fn can_be_spoken(word: &[u8]) -> bool {
 
 fn is_vowel(b: u8) -> bool {
     matches!(b.to_ascii_lowercase(), b'a' | b'e' | b'i' | b'o' | b'u' | b'y')
+}
+
+/// How many letters are in words as names have them: `With`, `SHA`.
+pub(crate) fn capitalised_letters(body: &[u8]) -> usize {
+    let mut letters = 0;
+    let mut rest = body;
+    while let Some(b) = rest.first() {
+        let upper = rest.iter().take_while(|b| b.is_ascii_uppercase()).count();
+        let lower = rest[upper..].iter().take_while(|b| b.is_ascii_lowercase()).count();
+        let is_word = upper >= 1 && lower >= 2 || upper >= 3 || upper == 0 && lower >= 4;
+        letters += if is_word { upper + lower } else { 0 };
+        rest = &rest[(upper + lower).max(usize::from(!b.is_ascii_alphabetic()))..];
+    }
+    letters
 }

@@ -1,7 +1,8 @@
 //! Decides whether the value of a telling name is a secret, or a word, a type, a variable, a call or a placeholder.
 use crate::{
+    generated::{Composition, capitalised_letters},
     name::NameStrength,
-    rules::entropy,
+    rules::has_entropy,
     shape::looks_random,
     words::{ALGORITHM_WORDS, PLACEHOLDER_WORDS},
 };
@@ -240,11 +241,27 @@ fn repeats_name(name: &[u8], value: &[u8]) -> bool {
     !value.is_empty() && memchr::memmem::find(&name, &value).is_some()
 }
 
-/// Whether a value is a secret, given the strength of its name and how it is written.
-pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
-    if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
-        return false;
-    }
+/// A day, with or without a time: `2026-11-18T11:02:59Z`.
+pub(crate) fn is_time(value: &[u8]) -> bool {
+    let shape = b"0000-00-00";
+    value.len() >= shape.len()
+        && value.iter().zip(shape).all(|(b, like)| if *like == b'0' { b.is_ascii_digit() } else { b == like })
+        && value.get(shape.len()).is_none_or(|b| matches!(b, b'T' | b't' | b' ' | b'_'))
+}
+
+/// A member of a module or an object: `ed25519.Ed25519PrivateKey`.
+pub(crate) fn is_member(value: &[u8]) -> bool {
+    let is_name = |part: &[u8]| {
+        part.first().is_some_and(u8::is_ascii_alphabetic)
+            && part.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
+            && (part.len() < 8
+                || capitalised_letters(part) * 3 >= part.iter().filter(|b| b.is_ascii_alphabetic()).count() * 2)
+    };
+    value.contains(&b'.') && value.split(|b| *b == b'.').all(is_name)
+}
+
+/// Whether a value is no secret whatever its name says: a resource, a list, a time, a version, a number.
+fn is_other_text(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     // The name of a resource; a letter as JSON writes it; a path; a value that repeats its name.
     let slashes = value.iter().filter(|b| **b == b'/').count();
     let names_directory = [&b"pwd"[..], b"oldpwd"].iter().any(|n| name.eq_ignore_ascii_case(n));
@@ -255,20 +272,34 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
         || value.starts_with(b"/") && slashes >= 3 && value.contains(&b'.')
         || repeats_name(name, value)
     {
-        return false;
+        return true;
     }
     // A list of names: `'OPTION_PASSWORD', 'OPTION_DATA'`; a pattern: `r'(?:x)'`.
     let is_name = |b: &u8| b.is_ascii_uppercase() || matches!(b, b'_' | b'*' | b'/');
     if setting.quoted && !setting.shell && name.iter().chain(value).all(is_name) || value.starts_with(b"(?") {
-        return false;
+        return true;
+    }
+    if is_time(value) || !setting.quoted && is_member(value) {
+        return true;
     }
     // `"some-pass": "^7.1.2"`
     let version = value.iter().all(|b| b.is_ascii_digit() || b".^~><=v* |-".contains(b));
     if version && value.contains(&b'.') {
-        return false;
+        return true;
     }
     // `MASK_PASS = 0x0100`
     if value.len() <= 10 && value.starts_with(b"0x") && value[2..].iter().all(u8::is_ascii_hexdigit) {
+        return true;
+    }
+    false
+}
+
+/// Whether a value is a secret, given the strength of its name and how it is written.
+pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
+    if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
+        return false;
+    }
+    if is_other_text(name, value, setting) {
         return false;
     }
     let password = strength == NameStrength::Password;
@@ -303,19 +334,28 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
         NameStrength::Password => is_password_of_words(name, value, digits, setting),
         NameStrength::Fair if is_hex(value) || is_uuid(value) => setting.shell && setting.plain && value.len() >= 32,
         NameStrength::Fair | NameStrength::Strong => {
+            // `crimson-otter-9417`
+            if strength == NameStrength::Strong && is_numbered_words(value) && (setting.plain || setting.shell) {
+                return true;
+            }
             if digits == value.len() || wordy && !is_hex(value) && !is_uuid(value) {
                 return false;
             }
             let mixed = digits > 0 && letters > 0;
-            let strong = mixed && value.len() >= 8 || value.len() >= 16 && entropy(value) >= 3.0;
+            let strong = mixed && value.len() >= 8
+                || value.len() >= 16 && has_entropy(value, 3.0)
+                || value.len() >= 10 && Composition::of(value).changes >= 4;
             strong
-                && (setting.plain || value.len() >= 16 && entropy(value) >= 3.0)
+                && (setting.plain
+                    || setting.shell && mixed && is_token_like(value)
+                    || value.len() >= 10 && is_random_token(value)
+                    || value.len() >= 16 && has_entropy(value, 3.0))
                 && (scrambled || !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>')))
         }
         NameStrength::Weak => {
             let is_token = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
             let is_random =
-                digits >= 2 && letters > 0 && value.len() >= 16 && looks_random(value) && entropy(value) >= 3.5;
+                digits >= 2 && letters > 0 && value.len() >= 16 && looks_random(value) && has_entropy(value, 3.5);
             is_token && is_random && !is_hex(value) && !is_uuid(value) && !wordy && setting.plain
         }
     }
@@ -337,26 +377,60 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
     let config =
         setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
+    if is_app_password(value) {
+        return true;
+    }
     if is_passphrase(value) && (setting.plain || setting.quoted || !value.contains(&b'_')) {
         return true;
     }
     !own && value.len() >= 6 && (numbered || config && value.is_ascii() && !value.contains(&b'.'))
 }
 
+/// Four groups of four letters, as Apple and others generate them for one program: `abcd-efgh-ijkl-mnop`.
+fn is_app_password(value: &[u8]) -> bool {
+    value.len() == 19
+        && value.split(|b| *b == b'-').all(|part| part.len() == 4 && part.iter().all(u8::is_ascii_lowercase))
+}
+
 /// Words joined by dashes, with a number: `crimson-otter-9417`. Names of algorithms and versions are no passphrases.
 fn is_passphrase(value: &[u8]) -> bool {
     let segments = || value.split(|b| matches!(b, b'-' | b'_')).filter(|s| !s.is_empty());
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
-    let is_other = |s: &[u8]| {
-        let lower = s.to_ascii_lowercase();
-        std::str::from_utf8(&lower).is_ok_and(|s| ALGORITHM_WORDS.split_ascii_whitespace().any(|w| w == s))
-    };
     value.len() >= 10
         && digits >= 2
         && segments().count() >= 2
         && value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'!' | b'+'))
+        // A constant: `PKCS11_DEFAULT_PROMPT`.
+        && (value.iter().any(u8::is_ascii_lowercase) || !value.contains(&b'_'))
         && value.iter().filter(|b| b.is_ascii_alphabetic()).count() >= 4
-        && !segments().any(is_other)
+        && !segments().any(is_algorithm)
+}
+
+fn is_algorithm(word: &[u8]) -> bool {
+    let lower = word.to_ascii_lowercase();
+    std::str::from_utf8(&lower).is_ok_and(|word| ALGORITHM_WORDS.split_ascii_whitespace().any(|w| w == word))
+}
+
+/// Whether a password is so distinct that it is one wherever it stands: digits, and signs or letters of both cases, and no
+/// name, time or algorithm.
+pub(crate) fn is_distinct_password(value: &[u8]) -> bool {
+    let counted = Composition::of(value);
+    let signs = value.len() - counted.digits - counted.lower - counted.upper;
+    counted.digits >= 1
+        && (signs > 0 || counted.changes >= 3)
+        && !is_time(value)
+        && !is_member(value)
+        && !value.split(|b| !b.is_ascii_alphanumeric()).any(is_algorithm)
+}
+
+/// Words and a number, as generators of passphrases write them.
+fn is_numbered_words(value: &[u8]) -> bool {
+    let mut segments: Vec<&[u8]> = value.split(|b| *b == b'-').collect();
+    let Some(number) = segments.pop() else { return false };
+    is_passphrase(value)
+        && (2..=5).contains(&number.len())
+        && number.iter().all(u8::is_ascii_digit)
+        && segments.iter().all(|s| s.len() >= 4 && s.iter().all(u8::is_ascii_lowercase))
 }
 
 /// Whether a value in a sentence is a password: `password is V`, `password 7 V`.
@@ -368,6 +442,14 @@ pub(crate) fn is_password_in_prose(value: &[u8]) -> bool {
         && !is_placeholder(value)
         && !is_path(value)
         && (!is_wordy(value) || is_passphrase(value))
+}
+
+/// Whether a value in a column, or behind words, is a random token.
+pub(crate) fn is_token_in_column(value: &[u8]) -> bool {
+    value.len() >= 10
+        && value.iter().all(|b| crate::span::is_token_byte(*b))
+        && !value.starts_with(b"0x")
+        && is_random_token(value)
 }
 
 /// Names that are also ordinary words: `pass`, `pw`.
@@ -394,7 +476,7 @@ fn is_random_value(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     if memchr::memmem::find(&name, b"mnemonic").is_some() {
         return false;
     }
-    let least = if matches!(&*name, b"code" | b"sig") { 20 } else { 16 };
+    let least = if matches!(&*name, b"code" | b"sig" | b"signature") { 20 } else { 16 };
     (setting.plain || setting.shell || setting.quoted)
         && value.len() >= least
         && digits >= 2
@@ -403,7 +485,7 @@ fn is_random_value(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
         && !is_wordy(value)
         && !is_uuid(value)
         && !is_path(value)
-        && entropy(value) >= 3.0
+        && has_entropy(value, 3.0)
 }
 
 /// Base64 of `user:password`.
@@ -486,5 +568,5 @@ pub(crate) fn is_random_token(value: &[u8]) -> bool {
         && looks_random(value)
         && !is_wordy(value)
         && !is_uuid(value)
-        && entropy(value) >= 3.0
+        && has_entropy(value, 3.0)
 }

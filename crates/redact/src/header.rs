@@ -39,6 +39,9 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     }
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
     r.value = Some(r.at);
+    if matches!(r.peek()?, b'f' | b'b' | b'r') && matches!(r.peek_at(1)?, b'"' | b'\'') {
+        r.at += 1;
+    }
     r.read_quote()?;
     if cookie {
         // The first cookie name stays.
@@ -52,11 +55,13 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
         }
         skip_scheme(r)?;
         // An unknown scheme: a word, followed by another one.
-        let word =
-            (0..20).take_while(|n| r.peek_at(*n).is_some_and(|b| b.is_ascii_alphanumeric() || b == b'-')).count();
-        let next = (r.peek_at(word)?, r.peek_at(word + 1)?);
+        let word = (0..20)
+            .take_while(|n| r.peek_at(*n).is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')))
+            .count();
+        let colon = usize::from(r.peek_at(word)? == b':');
+        let next = (r.peek_at(word + colon)?, r.peek_at(word + colon + 1)?);
         if word >= 3 && next.0 == b' ' && next.1.is_ascii_alphanumeric() {
-            r.at += word + 1;
+            r.at += word + colon + 1;
         }
     }
     r.value = Some(r.at);
@@ -83,7 +88,7 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     let value = &longest[..length];
     // The beginning suffices to decide.
     let first = &value[..length.min(256)];
-    let is_telling = first.iter().any(u8::is_ascii_digit) || crate::rules::entropy(first) >= 3.0;
+    let is_telling = first.iter().any(u8::is_ascii_digit) || crate::rules::has_entropy(first, 3.0);
     if length < 8 || !is_telling || guard::is_placeholder(first) || guard::is_code(first) || first[0] == b'{' {
         return Some(Inspection::Nothing);
     }
@@ -93,7 +98,7 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
 }
 
 /// Schemes whose credentials are a list of names and values, and the names whose values are secret.
-const PART_SCHEMES: &[&[u8]] = &[b"digest ", b"hawk ", b"oauth "];
+const PART_SCHEMES: &[&[u8]] = &[b"digest ", b"hawk ", b"oauth ", b"hmac ", b"signature ", b"aws4-hmac-sha256 "];
 const SECRET_PARTS: &[&[u8]] = &[
     b"response",
     b"cnonce",
@@ -152,6 +157,8 @@ fn read_part(r: &mut ValueReader<'_>, spans: &mut Vec<Span>) -> Option<bool> {
         return Some(false);
     }
     let secret = SECRET_PARTS.contains(&&*name);
+    // A quote may need more bytes than are there.
+    r.value = secret.then_some(r.at);
     let quote = r.read_quote()?;
     let start = r.at;
     r.value = secret.then_some(start);

@@ -4,8 +4,8 @@
 //! of one.
 
 use crate::{
-    line_breaks::BreakPairs,
-    rules::{HEAD_BITS, INSIDE_BITS, KEYWORD_HEADS, Keyword, has_head, keywords_with_head},
+    line_breaks::BreakPlaces,
+    rules::{ANY_BITS, INSIDE_BITS, KEYWORD_HEADS, Keyword, WRAPPED_BITS, has_head, has_head_of, keywords_with_head},
     runs::{self, MIN_RUN_BYTES, Run, byte_class, is_run_byte, run_start},
     visible_text::is_break,
 };
@@ -19,13 +19,15 @@ const LINK_REACH_BYTES: usize = 6 * KEYWORD_REACH_BYTES;
 const KEYWORD_OVERHANG_BYTES: usize = 24;
 /// How far back the end of the text is inspected: a run that has no end yet.
 const MAX_OPEN_RUN_BYTES: usize = 4096;
+/// A shorter run contains no token in base64.
+const MIN_WRAPPED_BYTES: usize = 24;
 
 /// All keywords, by the places at which a line break could interrupt them.
-fn broken_keywords() -> &'static (BreakPairs, Vec<&'static Keyword>) {
-    static BROKEN: OnceLock<(BreakPairs, Vec<&'static Keyword>)> = OnceLock::new();
+fn broken_keywords() -> &'static (BreakPlaces, Vec<&'static Keyword>) {
+    static BROKEN: OnceLock<(BreakPlaces, Vec<&'static Keyword>)> = OnceLock::new();
     BROKEN.get_or_init(|| {
         let keywords: Vec<&Keyword> = KEYWORD_HEADS.iter().flat_map(|(_, keywords)| *keywords).collect();
-        (BreakPairs::new(keywords.iter().map(|k| k.text)), keywords)
+        (BreakPlaces::new(keywords.iter().map(|k| k.text)), keywords)
     })
 }
 
@@ -61,14 +63,17 @@ pub(crate) fn always_found(text: &[u8], public: usize, keyword: usize, end: usiz
             continue;
         }
         let start = run_start(text, at);
-        let stop = at + text[at..end].iter().take_while(|b| is_run_byte(**b)).count();
+        let length = |most: usize| text[at..end].iter().take(most).take_while(|b| is_run_byte(**b)).count();
         // A keyword at the start of a run is always found.
-        let near = || {
-            runs::is_mixed_run(&text[start..stop])
-                && keyword >= reach_start(text, start)
-                && keyword < stop + KEYWORD_OVERHANG_BYTES
-        };
-        if stop - start >= MIN_RUN_BYTES && (start == keyword || near()) {
+        if start == keyword && at - start + length(MIN_RUN_BYTES) >= MIN_RUN_BYTES {
+            return true;
+        }
+        let stop = at + length(usize::MAX);
+        if stop - start >= MIN_RUN_BYTES
+            && runs::is_mixed_run(&text[start..stop])
+            && keyword >= reach_start(text, start)
+            && keyword < stop + KEYWORD_OVERHANG_BYTES
+        {
             return true;
         }
         at = stop;
@@ -83,6 +88,21 @@ pub(crate) struct NearRuns {
     pub(crate) keywords: Vec<KeywordMatch>,
     /// The runs that look random.
     pub(crate) mixed: Vec<Run>,
+    /// Where keywords in base64 may begin in those runs, from left to right.
+    pub(crate) wrapped: Vec<usize>,
+}
+
+impl NearRuns {
+    /// Keywords in base64 count inside long runs alone.
+    fn keep_wrapped_in_runs(&mut self) {
+        self.wrapped.sort_unstable();
+        self.wrapped.dedup();
+        let mut runs = self.mixed.iter().filter(|run| run.end - run.start >= MIN_WRAPPED_BYTES).peekable();
+        self.wrapped.retain(|at| {
+            while runs.next_if(|run| run.end < at + 3).is_some() {}
+            runs.peek().is_some_and(|run| run.start <= *at)
+        });
+    }
 }
 
 /// One pass through a text.
@@ -102,8 +122,9 @@ pub(crate) fn search_runs(text: &[u8], from: usize, returns: bool) -> NearRuns {
         finder.inspect_wraps(from);
     }
     let keywords = &mut finder.found.keywords;
-    keywords.sort_by_key(|k| (k.start, k.end, k.rule));
+    keywords.sort_unstable_by_key(|k| (k.start, k.end, k.rule));
     keywords.dedup();
+    finder.found.keep_wrapped_in_runs();
     finder.found
 }
 
@@ -133,9 +154,9 @@ impl KeywordFinder<'_> {
             let wraps = at > 0 && self.text[at - 1] == b' ' && self.text.get(at + 1).is_some_and(|b| !is_break(*b));
             if wraps {
                 let found = &mut self.found.keywords;
-                for_each_keyword(self.text, at.saturating_sub(2 * KEYWORD_REACH_BYTES)..at, |start, end, rule| {
-                    found.push(KeywordMatch { start, end, rule, wrap: Some(at) });
-                });
+                let part = at.saturating_sub(2 * KEYWORD_REACH_BYTES)..at;
+                let report = |start, end, rule| found.push(KeywordMatch { start, end, rule, wrap: Some(at) });
+                for_each_keyword(self.text, part, report, |_| {});
             }
         }
     }
@@ -166,10 +187,13 @@ impl KeywordFinder<'_> {
     }
 
     fn find_keywords(&mut self, part: Range<usize>) {
-        let found = &mut self.found.keywords;
-        for_each_keyword(self.text, part, |start, end, rule| {
-            found.push(KeywordMatch { start, end, rule, wrap: None });
-        });
+        let NearRuns { keywords, wrapped, .. } = &mut self.found;
+        for_each_keyword(
+            self.text,
+            part,
+            |start, end, rule| keywords.push(KeywordMatch { start, end, rule, wrap: None }),
+            |at| wrapped.push(at),
+        );
     }
 
     /// Finds keywords that a line break interrupts.
@@ -177,9 +201,9 @@ impl KeywordFinder<'_> {
         let mut at = part.start;
         while let Some(n) = memchr::memchr2(b'\n', b'\r', self.text.get(at..part.end).unwrap_or_default()) {
             at += n;
-            let (pairs, keywords) = broken_keywords();
+            let (places, keywords) = broken_keywords();
             let found = &mut self.found.keywords;
-            pairs.find_around(
+            places.find_around(
                 self.text,
                 at,
                 |n| keywords[n].text.as_bytes(),
@@ -190,34 +214,46 @@ impl KeywordFinder<'_> {
     }
 }
 
-/// Reports each keyword that begins in a part of the text, at the start of a word or, if its rule says so, inside.
+/// Reports each keyword that begins in a part of the text, at the start of a word or, if its rule says so, inside; and each
+/// place where one in base64 may begin.
 #[inline]
-fn for_each_keyword(text: &[u8], part: Range<usize>, mut found: impl FnMut(usize, usize, usize)) {
-    let Range { start: from, end: to } = part;
-    let last = to.min(text.len().saturating_sub(2));
-    if from >= last {
+fn for_each_keyword(
+    text: &[u8],
+    part: Range<usize>,
+    mut found: impl FnMut(usize, usize, usize),
+    mut wrapped: impl FnMut(usize),
+) {
+    let last = part.end.min(text.len().saturating_sub(2));
+    if part.start >= last {
         return;
     }
-    let mut inside = from > 0 && byte_class(text[from - 1]) != 0;
-    // The position of the last `\` or `%`: a word also begins behind `\n`, `%3D` and `\u003d`.
-    let near = from.saturating_sub(6);
-    let before = text[near..from].iter().rposition(|b| matches!(b, b'\\' | b'%'));
-    let mut mark = before.map_or(usize::MAX, |n| near + n);
-    for (at, head) in (from..last).zip(text[from..].windows(3)) {
-        let head = [head[0], head[1], head[2]];
-        let word = byte_class(head[0]) != 0;
-        let within = inside & word;
-        inside = word;
-        if matches!(head[0], b'\\' | b'%') {
-            mark = at;
+    let mut inspect = |at: usize, head: [u8; 3]| {
+        if has_head(&WRAPPED_BITS, head) {
+            wrapped(at);
         }
-        if !has_head(&HEAD_BITS, head) || within && at.wrapping_sub(mark) > 6 && !has_head(&INSIDE_BITS, head) {
-            continue;
-        }
-        for keyword in keywords_with_head(head) {
-            if text[at..].starts_with(keyword.text.as_bytes()) {
+        let keywords = keywords_with_head(head);
+        if !keywords.is_empty() && (has_head(&INSIDE_BITS, head) || begins_word(text, at)) {
+            for keyword in keywords.iter().filter(|k| text[at..].starts_with(k.text.as_bytes())) {
                 found(at, at + keyword.text.len(), keyword.rule);
             }
         }
+    };
+    for (at, bytes) in (part.start..last).zip(text[part.start..].array_windows()) {
+        if has_head_of(&ANY_BITS, *bytes) {
+            inspect(at, [bytes[0], bytes[1], bytes[2]]);
+        }
     }
+    if last + 2 == text.len()
+        && let Some(&head) = text.last_chunk()
+    {
+        inspect(text.len() - 3, head);
+    }
+}
+
+/// Whether a word begins here: behind a byte that is no letter or digit, or near an escape (`\n`, `%3D`, `\u003d`).
+fn begins_word(text: &[u8], at: usize) -> bool {
+    byte_class(text[at]) == 0
+        || at == 0
+        || byte_class(text[at - 1]) == 0
+        || text[at.saturating_sub(6)..at].iter().any(|b| matches!(b, b'\\' | b'%'))
 }

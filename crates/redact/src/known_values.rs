@@ -1,7 +1,7 @@
 //! The search for known secrets. More can be added while a stream is read.
 
 use crate::{
-    line_breaks::{BreakPairs, pair_bit},
+    line_breaks::BreakPlaces,
     runs::{self, Run},
     searcher::{MAX_SEARCHER_PATTERNS, Searcher},
     visible_text::is_break,
@@ -10,27 +10,41 @@ use std::collections::HashMap;
 
 /// Which heads of four bytes, or pairs, occur: a bit for each hash.
 const BIT_WORDS: usize = 1024;
+/// Runs are searched at every eighth byte, and each value is known by the bytes at its first eight places.
+const SAMPLE_BYTES: usize = 8;
 
 /// Known secrets in all their forms, and the search for them.
 #[derive(Default)]
 pub(crate) struct KnownValues {
     values: Vec<Vec<u8>>,
     longest: usize,
-    /// Those that are always part of a run, by their first bytes, the longest first. However many there are, clean text
-    /// costs nothing.
-    in_runs: HashMap<[u8; 4], Vec<usize>>,
+    /// Those that are always part of a run, by the four bytes at each of their first places. However many there are, clean
+    /// text costs nothing.
+    in_runs: HashMap<[u8; 4], Vec<InRun>>,
     head_bits: Vec<u64>,
     /// The others, the longest first.
     others: Vec<Vec<u8>>,
     searchers: Vec<Searcher>,
-    pairs: BreakPairs,
+    broken: BreakPlaces,
     /// All of them in the order of their bytes, and which two bytes begin one.
     sorted: Vec<usize>,
     beginnings: Vec<u64>,
 }
 
+/// The place of a pair of bytes in a table of bits, and its bit there.
+fn pair_bit(a: u8, b: u8) -> (usize, u64) {
+    let bit = usize::from(a) << 8 | usize::from(b);
+    (bit / 64, 1 << (bit % 64))
+}
+
 fn head_hash(head: [u8; 4]) -> usize {
     (u32::from_le_bytes(head).wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
+/// A value, and where in it four bytes are.
+struct InRun {
+    value: usize,
+    offset: usize,
 }
 
 impl KnownValues {
@@ -67,7 +81,7 @@ impl KnownValues {
     }
 
     fn insert(&mut self, value: Vec<u8>) {
-        let (Some(head), [a, b, ..]) = (value.first_chunk::<4>().copied(), &*value) else { return };
+        let [a, b, ..] = &*value else { return };
         let Err(place) = self.sorted.binary_search_by(|n| self.values[*n].cmp(&value)) else { return };
         let n = self.values.len();
         if self.values.is_empty() {
@@ -77,14 +91,14 @@ impl KnownValues {
         let (word, bit) = pair_bit(*a, *b);
         self.beginnings[word] |= bit;
         self.sorted.insert(place, n);
-        self.pairs.add(n, &value);
+        self.broken.add(n, &value);
         self.longest = self.longest.max(value.len());
         if runs::is_always_run(&value) {
-            let hash = head_hash(head);
-            self.head_bits[hash / 64] |= 1 << (hash % 64);
-            let same = self.in_runs.entry(head).or_default();
-            let at = same.partition_point(|m| self.values[*m].len() >= value.len());
-            same.insert(at, n);
+            for (offset, bytes) in value.array_windows().take(SAMPLE_BYTES).enumerate() {
+                let hash = head_hash(*bytes);
+                self.head_bits[hash / 64] |= 1 << (hash % 64);
+                self.in_runs.entry(*bytes).or_default().push(InRun { value: n, offset });
+            }
         } else {
             self.others.push(value.clone());
         }
@@ -100,23 +114,26 @@ impl KnownValues {
             mixed.iter().for_each(|run| self.find_in_run(text, *run, &mut report));
         }
         for at in memchr::memchr2_iter(b'\n', b'\r', text.get(from..).unwrap_or_default()).map(|n| from + n) {
-            self.pairs.find_around(text, at, |n| &*self.values[n], |_, start, end| report(start, end));
+            self.broken.find_around(text, at, |n| &*self.values[n], |_, start, end| report(start, end));
         }
         for searcher in &self.searchers {
             searcher.find_all(text, from, |start, end, _| report(start, end));
         }
     }
 
+    /// A value that begins before a sample covers it.
     fn find_in_run(&self, text: &[u8], run: Run, report: &mut impl FnMut(usize, usize)) {
-        for at in run.start..run.end.saturating_sub(runs::MIN_RUN_BYTES - 1) {
-            let Some(head) = text[at..].first_chunk::<4>() else { return };
-            let hash = head_hash(*head);
+        for at in (run.start..run.end).step_by(SAMPLE_BYTES) {
+            let Some(bytes) = text[at..].first_chunk::<4>() else { return };
+            let hash = head_hash(*bytes);
             if self.head_bits[hash / 64] >> (hash % 64) & 1 == 0 {
                 continue;
             }
-            let here = self.in_runs.get(head).into_iter().flatten().find(|n| text[at..].starts_with(&self.values[**n]));
-            if let Some(n) = here {
-                report(at, at + self.values[*n].len());
+            for InRun { value, offset } in self.in_runs.get(bytes).into_iter().flatten() {
+                let value = &self.values[*value];
+                if at - run.start >= *offset && text[at - offset..].starts_with(value) {
+                    report(at - offset, at - offset + value.len());
+                }
             }
         }
     }

@@ -63,6 +63,6 @@ fn is_distinct(span: &Span, value: &str) -> bool {
         && has(u8::is_ascii_alphabetic)
         && (span.rank == Rank::Shape
             || looks_generated(bytes)
-            || span.rule.ends_with("password") && has(u8::is_ascii_digit))
+            || span.rule.ends_with("password") && guard::is_distinct_password(bytes))
         && !guard::is_ordinary(bytes)
 }

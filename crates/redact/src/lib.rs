@@ -32,6 +32,7 @@ mod runs;
 mod scrubber;
 mod searcher;
 mod secret_block;
+mod separator;
 mod shape;
 mod span;
 mod tail;
@@ -74,6 +75,9 @@ pub const CONTEXT_RULES: &[(&str, &str)] = &[
     ("known-value", "A value of the environment that looks secret, plain or encoded in base64, hex, URL or JSON form"),
     ("private-key", "The lines of a private key between BEGIN and END, or of a PuTTY key"),
     ("wallet-key", "The private key of a wallet in base 58"),
+    ("ngrok-token", "An ngrok token: 27 random characters, an underscore and 20 more"),
+    ("asana-token", "An Asana token: numbers, a colon and 32 hexadecimal digits"),
+    ("zhipu-key", "32 hexadecimal digits, a dot and a random word, as Zhipu and Ollama write their keys"),
     ("fal-key", "A fal.ai key: a UUID, a colon and 32 hexadecimal digits"),
     ("password", "The value of a name that contains password, passwd, passphrase or pwd"),
     ("secret-value", "The value of a name that contains key, token, secret or credential"),

@@ -1,35 +1,54 @@
-//! Finds texts that a line break interrupts. The two bytes around a break select the texts that it could interrupt.
+//! Finds texts that a line break interrupts. The three bytes around a break select the texts that it could interrupt.
 
 use crate::visible_text::is_break;
+use std::collections::HashMap;
 
-/// The places at which texts could be interrupted, by the bytes before and behind.
+/// A bit for each possible hash of three bytes: most breaks interrupt nothing, and that has to be seen fast.
+const BIT_WORDS: usize = 2048;
+
+/// The places at which texts could be interrupted, by the bytes around them.
 #[derive(Default)]
-pub(crate) struct BreakPairs {
-    /// For each pair that occurs: the index of a text, and how much of it precedes the break.
-    places: Vec<Vec<(usize, usize)>>,
-    /// Where the places of each pair are, counted from 1; 0 for a pair that does not occur. A pair has 16 bits.
-    index: Vec<u16>,
+pub(crate) struct BreakPlaces {
+    /// For the byte before a break and the two behind it, or, at the end of a text, the two before and the one behind: the
+    /// index of each text with these bytes there, and how much of it precedes the break.
+    places: HashMap<BytesAround, Vec<(usize, usize)>>,
+    bits: Vec<u64>,
+    /// A bit for each byte that precedes such a place: most lines end with another one.
+    last: [u64; 4],
 }
 
-impl BreakPairs {
+/// Three bytes around a break, and whether two of them precede it.
+type BytesAround = ([u8; 3], bool);
+
+fn bit_of((bytes, ends): BytesAround) -> (usize, u64) {
+    let [a, b, c] = bytes;
+    let hash = u32::from_le_bytes([a, b, c, u8::from(ends)]).wrapping_mul(0x9e37_79b1) as usize >> 15;
+    (hash / 64 % BIT_WORDS, 1 << (hash % 64))
+}
+
+impl BreakPlaces {
     pub(crate) fn new<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
-        let mut pairs = Self::default();
-        texts.into_iter().enumerate().for_each(|(n, text)| pairs.add(n, text.as_ref()));
-        pairs
+        let mut places = Self::default();
+        texts.into_iter().enumerate().for_each(|(n, text)| places.add(n, text.as_ref()));
+        places
     }
 
-    /// Adds a text and its index.
+    /// Adds a text of three bytes and more, and its index.
     pub(crate) fn add(&mut self, n: usize, text: &[u8]) {
-        if self.index.is_empty() {
-            self.index = vec![0; 1 << 16];
+        if self.bits.is_empty() {
+            self.bits = vec![0; BIT_WORDS];
         }
-        for (at, pair) in text.windows(2).enumerate() {
-            let slot = &mut self.index[pair_number(pair[0], pair[1])];
-            if *slot == 0 {
-                self.places.push(Vec::new());
-                *slot = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
-            }
-            self.places[usize::from(*slot) - 1].push((n, at + 1));
+        let mut add = |around: BytesAround, split: usize| {
+            let (word, bit) = bit_of(around);
+            self.bits[word] |= bit;
+            self.places.entry(around).or_default().push((n, split));
+        };
+        for (at, bytes) in text.array_windows().enumerate() {
+            add((*bytes, false), at + 1);
+        }
+        text.iter().for_each(|b| self.last[usize::from(b / 64)] |= 1 << (b % 64));
+        if let Some(last) = text.last_chunk() {
+            add((*last, true), text.len() - 1);
         }
     }
 
@@ -41,30 +60,35 @@ impl BreakPairs {
         text_of: impl Fn(usize) -> &'t [u8],
         mut report: impl FnMut(usize, usize, usize),
     ) {
-        let behind = text[at..].iter().copied().find(|b| !is_break(*b));
-        let (Some(before), Some(behind)) = (at.checked_sub(1).map(|i| text[i]), behind) else { return };
-        let Some(slot) = self.index.get(pair_number(before, behind)).and_then(|slot| slot.checked_sub(1)) else {
+        if self.bits.is_empty() {
             return;
-        };
-        for &(n, k) in &self.places[usize::from(slot)] {
-            let (first, second) = text_of(n).split_at(k);
-            let start = match_skipping_breaks(text, first.iter().rev(), (0..at).rev());
-            let end = start.and_then(|_| match_skipping_breaks(text, second.iter(), at..text.len()));
-            if let (Some(start), Some(end)) = (start, end) {
-                report(n, start, end + 1);
+        }
+        // Several breaks in a row are inspected at the first.
+        let [rest @ .., last] = &text[..at] else { return };
+        if self.last[usize::from(last / 64)] >> (last % 64) & 1 == 0 || is_break(*last) {
+            return;
+        }
+        let mut behind = text[at..].iter().copied().skip_while(|b| is_break(*b));
+        let Some(next) = behind.next() else { return };
+        let second = behind.find(|b| !is_break(*b));
+        let before = rest.iter().rev().copied().find(|b| !is_break(*b));
+        let inside = second.map(|second| ([*last, next, second], false));
+        let at_end = before.map(|before| ([before, *last, next], true));
+        for around in [inside, at_end].into_iter().flatten() {
+            let (word, bit) = bit_of(around);
+            if self.bits[word] & bit == 0 {
+                continue;
+            }
+            for &(n, split) in self.places.get(&around).into_iter().flatten() {
+                let (first, second) = text_of(n).split_at(split);
+                let start = match_skipping_breaks(text, first.iter().rev(), (0..at).rev());
+                let end = start.and_then(|_| match_skipping_breaks(text, second.iter(), at..text.len()));
+                if let (Some(start), Some(end)) = (start, end) {
+                    report(n, start, end + 1);
+                }
             }
         }
     }
-}
-
-fn pair_number(a: u8, b: u8) -> usize {
-    usize::from(a) << 8 | usize::from(b)
-}
-
-/// The place of a pair in a table of bits, and its bit there.
-pub(crate) fn pair_bit(a: u8, b: u8) -> (usize, u64) {
-    let bit = pair_number(a, b);
-    (bit / 64, 1 << (bit % 64))
 }
 
 /// The last of `places` that `wanted` needs, if its bytes are there; breaks are skipped.

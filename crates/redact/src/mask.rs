@@ -4,7 +4,7 @@ use crate::{
     KnownSecrets, context, header, keyword_search,
     known_values::KnownValues,
     link, pem, places, prefixed, provider_values,
-    rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_BITS, WRAPPED_KEYWORDS, keywords_with_head},
+    rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_KEYWORDS, keywords_with_head},
     runs::{self, Run},
     searcher::{MAX_SEARCHER_PATTERNS, Searcher},
     shape::{self, ShapeCaches},
@@ -17,9 +17,7 @@ use countersign_model::{Digest, RedactionRule};
 use std::sync::{Arc, OnceLock};
 
 /// The texts of one fixed search. Fewer make more passes, more make more false positives.
-const FIXED_SEARCHER_PATTERNS: usize = 48;
-/// A shorter run contains no token in base64.
-const MIN_WRAPPED_BYTES: usize = 24;
+const FIXED_SEARCHER_PATTERNS: usize = 53;
 
 /// What to search for. The streams of a task share it; it is compiled when the first of them has input.
 pub struct Mask {
@@ -204,7 +202,10 @@ impl Mask {
     ) -> Vec<(usize, usize, Hit)> {
         let near = keyword_search::search_runs(text, from, returns);
         let mut found: Vec<_> = near.keywords.iter().map(|k| (k.start, k.end, Hit::Rule(k.rule, k.wrap))).collect();
-        near.mixed.iter().for_each(|run| find_in_run(text, *run, &mut found));
+        near.mixed.iter().for_each(|run| find_words(text, *run, &mut found));
+        near.wrapped.iter().for_each(|at| {
+            found.extend(rules::wrapped_keywords_at(&text[*at..]).map(|n| (*at, *at + 1, Hit::Wrapped(n))));
+        });
         for known in [self.known_values(), learned] {
             known.find(text, from, &near.mixed, |start, end| found.push((start, end, Hit::Value)));
         }
@@ -254,11 +255,7 @@ impl Mask {
         match hit {
             Hit::Value => Inspection::Found(Span::new(start, end, "known-value", Rank::Known)),
             Hit::At => link::inspect_at_sign(view, start),
-            Hit::Word => [unanchored::inspect_word, provider_values::inspect_word, prefixed::inspect_word]
-                .iter()
-                .map(|inspect| inspect(view, start, end))
-                .find(|found| !matches!(found, Inspection::Nothing))
-                .unwrap_or(Inspection::Nothing),
+            Hit::Word => inspect_word(view, start, end),
             Hit::Wrapped(n) => {
                 let rule = WRAPPED_KEYWORDS[n].rule;
                 wrapped::inspect_wrapped(view, start, n, caches.cache_for(rule, Shape::for_rule(rule)))
@@ -308,25 +305,41 @@ impl Mask {
     }
 }
 
-/// Finds the words of a run that may be tokens, and the keywords of tokens in base64.
-fn find_in_run(text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
+/// Inspects a word. Where the cursor moved, another word begins: each has to look random without the others.
+fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let (mut spans, mut open) = (Vec::new(), None::<usize>);
+    let mut from = start;
+    while from < end {
+        let to = view.until_moved(from).min(end);
+        let part = &view.bytes[from..to];
+        if part.len() >= runs::MIN_RUN_BYTES && part.iter().any(u8::is_ascii_digit) && runs::is_mixed_run(part) {
+            let found = [unanchored::inspect_word, provider_values::inspect_word, prefixed::inspect_word]
+                .iter()
+                .map(|inspect| inspect(view, from, to))
+                .find(|found| !matches!(found, Inspection::Nothing));
+            match found {
+                Some(Inspection::Found(span)) => spans.push(span),
+                Some(Inspection::Open(at)) => open = Some(open.map_or(at, |open| open.min(at))),
+                Some(Inspection::Several(..) | Inspection::Nothing) | None => {}
+            }
+        }
+        from = to;
+    }
+    Inspection::from_parts(spans, open)
+}
+
+/// Finds the words of a run that may be tokens.
+fn find_words(text: &[u8], run: Run, found: &mut Vec<(usize, usize, Hit)>) {
     let mut start = run.start;
-    for word in text[run.start..run.end].split(|b| matches!(b, b'+' | b'\n' | b'\r')) {
-        let end = start + word.len();
+    let ends = memchr::memchr3_iter(b'+', b'\n', b'\r', &text[run.start..run.end]).map(|n| run.start + n);
+    for end in ends.chain([run.end]) {
         // `\n` and similar are two bytes.
         let is_escape = start > 0 && text[start - 1] == b'\\' && matches!(text.get(start), Some(b'n' | b't' | b'r'));
         let from = start + usize::from(is_escape);
-        if end - from.min(end) >= runs::MIN_RUN_BYTES && word.iter().any(u8::is_ascii_digit) {
+        if end >= from + runs::MIN_RUN_BYTES && text[start..end].iter().any(u8::is_ascii_digit) {
             found.push((from, end, Hit::Word));
         }
         start = end + 1;
-    }
-    if run.end - run.start >= MIN_WRAPPED_BYTES {
-        for (at, head) in (run.start..).zip(text[run.start..run.end].array_windows()) {
-            if rules::has_head(&WRAPPED_BITS, *head) {
-                found.extend(rules::wrapped_keywords_at(&text[at..]).map(|n| (at, at + 1, Hit::Wrapped(n))));
-            }
-        }
     }
 }
 

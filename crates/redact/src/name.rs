@@ -1,8 +1,9 @@
 //! Decides how likely a name names a secret.
 
+use crate::provider_values::names_provider;
 use crate::words::{OTHER_NAME_ENDINGS, OTHER_NAME_WORDS, PASS_WORDS, RANDOM_NAME_WORDS, TELLING_NAME_WORDS};
 use aho_corasick::AhoCorasick;
-use std::sync::OnceLock;
+use std::{collections::HashMap, sync::OnceLock};
 
 /// How likely a name names a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,18 +21,43 @@ pub(crate) enum NameStrength {
     Password,
 }
 
-fn contains_any(name: &str, words: &[&str]) -> bool {
-    words.iter().any(|w| memchr::memmem::find(name.as_bytes(), w.as_bytes()).is_some())
-}
+/// Words of names of passwords, secrets and telling tokens.
+const PASSWORD_NAME_WORDS: &str = "password passwd passphrase passwort pwd passw";
+const SECRET_NAME_WORDS: &str = "secret credential";
+const CERTAIN_NAME_WORDS: &str =
+    "access_token access-token accesstoken api_token api_key apikey api-key access_key accesskey";
 
 /// Whether a name contains one of many words.
 fn matches_any(name: &str, words: &'static str, built: &'static OnceLock<AhoCorasick>) -> bool {
     built.get_or_init(|| AhoCorasick::new(words.split_ascii_whitespace()).expect("a few dozen words")).is_match(name)
 }
 
+static PASSWORD_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
+static SECRET_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
+static CERTAIN_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
 static TELLING_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
-
 static OTHER_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
+
+/// Endings by their last byte.
+type Endings = HashMap<u8, Vec<&'static str>>;
+static ENDINGS: OnceLock<Endings> = OnceLock::new();
+static RANDOM_ENDINGS: OnceLock<Endings> = OnceLock::new();
+
+/// The endings that may end a name: those with its last byte.
+fn endings_for(name: &str, endings: &'static str, built: &'static OnceLock<Endings>) -> &'static [&'static str] {
+    let by_byte = built.get_or_init(|| {
+        let mut by_byte = Endings::new();
+        for ending in endings.split_ascii_whitespace() {
+            by_byte.entry(ending.as_bytes()[ending.len() - 1]).or_default().push(ending);
+        }
+        by_byte
+    });
+    name.bytes().last().and_then(|b| by_byte.get(&b)).map_or(&[], Vec::as_slice)
+}
+
+fn ends_with_any(name: &str, endings: &'static str, built: &'static OnceLock<Endings>) -> bool {
+    endings_for(name, endings, built).iter().any(|e| name.ends_with(e))
+}
 
 /// A name without a number, environment or plural at its end: `API_KEY2`, `apiKeyProd`, `TOKENS`.
 fn name_stem(name: &str) -> &str {
@@ -63,7 +89,7 @@ fn name_stem(name: &str) -> &str {
 pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     let Ok(written) = std::str::from_utf8(name) else { return NameStrength::None };
     let lower = written.trim_matches(['-', '.']).to_ascii_lowercase();
-    if contains_any(&lower, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"])
+    if matches_any(&lower, PASSWORD_NAME_WORDS, &PASSWORD_WORDS)
         || lower.ends_with("pass") && !PASS_WORDS.split_ascii_whitespace().any(|w| lower.ends_with(w))
         || lower.ends_with("psk")
         || lower == "pw"
@@ -71,10 +97,21 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     {
         return NameStrength::Password;
     }
-    if contains_any(&lower, &["secret", "credential"])
+    if matches_any(&lower, SECRET_NAME_WORDS, &SECRET_WORDS)
         || is_salt_of_wordpress(written)
         || lower.starts_with("pypi-token.")
         || lower == "_auth"
+        || [
+            "bindpw",
+            "rootbindpw",
+            "rootpw",
+            "requirepass",
+            "masterauth",
+            "api_hash",
+            "userpwd",
+            "ldap_default_authtok",
+        ]
+        .contains(&&*lower)
     {
         return NameStrength::Strong;
     }
@@ -86,7 +123,13 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     let ends = name.ends_with("key") || name.ends_with("token");
     let is_upper_case = !written.bytes().any(|b| b.is_ascii_lowercase()) && written.len() > 3 && ends;
     let ends = ends || name.contains("key-data") || name.contains("token_") || name.contains("key_");
-    if is_upper_case && !quoted || ends && matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) {
+    let is_variable = is_upper_case && (!quoted || written.contains('_'));
+    // `--token V`, `Circle-Token: V`
+    let is_given = name.ends_with("token") && (written.starts_with('-') || is_header_name(written));
+    if is_variable
+        || is_given
+        || ends && (matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) || names_provider(written.as_bytes()))
+    {
         return NameStrength::Strong;
     }
     if !ends {
@@ -96,6 +139,12 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     } else {
         NameStrength::Weak
     }
+}
+
+/// Whether a name is written as headers are: `X-Consul-Token`.
+fn is_header_name(name: &str) -> bool {
+    name.contains('-') && name.split('-').all(|part| part.starts_with(|c: char| c.is_ascii_uppercase()))
+        || name.starts_with("x-")
 }
 
 /// The salts of WordPress: `SECURE_AUTH_SALT`.
@@ -108,29 +157,18 @@ fn is_salt_of_wordpress(name: &str) -> bool {
 fn is_random_name(name: &str) -> bool {
     let ends =
         |word: &str| name.strip_suffix(word).is_some_and(|rest| rest.is_empty() || rest.ends_with(['_', '-', '.']));
-    RANDOM_NAME_WORDS.split_ascii_whitespace().any(ends) || name.starts_with("__secure-")
+    endings_for(name, RANDOM_NAME_WORDS, &RANDOM_ENDINGS).iter().any(|word| ends(word)) || name.starts_with("__secure-")
 }
 
 /// Whether a name does not name a secret, in spite of the words that it contains.
 pub(crate) fn names_something_else(name: &[u8], strength: NameStrength) -> bool {
     let Ok(name) = std::str::from_utf8(name) else { return true };
     let name = name.to_ascii_lowercase();
-    let secret = strength == NameStrength::Password || contains_any(&name, &["secret", "credential"]);
-    let telling = secret
-        || contains_any(
-            &name,
-            &[
-                "access_token",
-                "access-token",
-                "accesstoken",
-                "api_token",
-                "api_key",
-                "apikey",
-                "api-key",
-                "access_key",
-                "accesskey",
-            ],
-        );
-    OTHER_NAME_ENDINGS.split_ascii_whitespace().any(|e| name.ends_with(e))
-        || !telling && matches_any(&name, OTHER_NAME_WORDS, &OTHER_WORDS)
+    let is_telling = || {
+        strength == NameStrength::Password
+            || matches_any(&name, SECRET_NAME_WORDS, &SECRET_WORDS)
+            || matches_any(&name, CERTAIN_NAME_WORDS, &CERTAIN_WORDS)
+    };
+    ends_with_any(&name, OTHER_NAME_ENDINGS, &ENDINGS)
+        || matches_any(&name, OTHER_NAME_WORDS, &OTHER_WORDS) && !is_telling()
 }

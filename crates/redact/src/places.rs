@@ -26,6 +26,7 @@ const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     (".auth(", call::inspect_call),
     ("IDENTIFIED BY ", call::inspect_identified),
     ("ata:\n", secret_block::inspect_secret_data),
+    ("ata:\r\n", secret_block::inspect_secret_data),
     ("\"kty\"", secret_block::inspect_web_key),
     ("\"d\":", secret_block::inspect_web_key),
 ];

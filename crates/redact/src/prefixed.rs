@@ -3,10 +3,10 @@
 //! Ids look the same, so most of this file recognises what is *no* secret: words, hashes, ids of APIs.
 
 use crate::{
-    generated::{Composition, spoken_letters},
+    generated::{Composition, capitalised_letters, spoken_letters},
     guard::is_uuid,
     provider_values,
-    rules::entropy,
+    rules::has_entropy,
     span::{Inspection, Rank, Span},
     visible_text::TextView,
 };
@@ -41,7 +41,25 @@ const ID_WORDS: &str = "\
     assets asset static css js font img svg png style script module component";
 
 /// Endings of names whose values are ids or places in a list.
-const OTHER_NAMES: &[&str] = &["id", "ids", "cursor", "page", "nonce", "etag", "hash", "digest", "integrity", "marker"];
+const OTHER_NAMES: &[&str] = &[
+    "id",
+    "ids",
+    "cursor",
+    "page",
+    "nonce",
+    "etag",
+    "hash",
+    "digest",
+    "integrity",
+    "marker",
+    "sha1",
+    "sha256",
+    "sha384",
+    "sha512",
+    "md5",
+    "blake3",
+    "x5t",
+];
 
 /// A prefix with one of these precedes a public value.
 const PUBLIC_WORDS: &str = "pk phc pub public publickey publishable client mobile id ids flwpubk rzp cli uuid project";
@@ -82,7 +100,9 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     }
     let Some(prefix) = prefix_bytes(word) else { return Inspection::Nothing };
     let (prefix, body) = word.split_at(prefix);
-    if BODY_BYTES.contains(&body.len()) && is_secret_body(prefix, body) {
+    // A digest in base64url, which has a sign by chance: `l9_WDGYJD6…`.
+    let is_digest = matches!(word.len(), 43 | 86) && prefix.len() <= 4 && body.iter().any(|b| matches!(b, b'_' | b'-'));
+    if BODY_BYTES.contains(&body.len()) && !is_digest && is_secret_body(prefix, body) {
         let at = start + prefix.len();
         return Inspection::Found(Span { public: start, ..Span::new(at, end, RULE, Rank::Context) });
     }
@@ -179,21 +199,7 @@ fn is_random_body(body: &[u8], counted: &Composition) -> bool {
         && (both_cases || counted.changes * 4 >= length)
         && (longest >= 16 && pieces().count() <= MAX_BODY_PIECES
             || longest >= 10 && length >= 36 && counted.changes * 3 >= length)
-        && entropy(body) >= if length >= 24 { 3.9 } else { 3.7 }
+        && has_entropy(body, if length >= 24 { 3.9 } else { 3.7 })
         && spoken_letters(body) <= (length / 5).max(6)
         && capitalised_letters(body) * 5 < (counted.lower + counted.upper) * 4
-}
-
-/// How many letters are in words as names have them: `With`, `SHA`.
-fn capitalised_letters(body: &[u8]) -> usize {
-    let mut letters = 0;
-    let mut rest = body;
-    while let Some(b) = rest.first() {
-        let upper = rest.iter().take_while(|b| b.is_ascii_uppercase()).count();
-        let lower = rest[upper..].iter().take_while(|b| b.is_ascii_lowercase()).count();
-        let is_word = upper >= 1 && lower >= 2 || upper >= 3 || upper == 0 && lower >= 4;
-        letters += if is_word { upper + lower } else { 0 };
-        rest = &rest[(upper + lower).max(usize::from(!b.is_ascii_alphabetic()))..];
-    }
-    letters
 }

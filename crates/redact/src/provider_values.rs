@@ -71,6 +71,10 @@ const OTHER_ENDINGS: &[&str] = &[
     "hashes",
 ];
 
+/// Words that names of configurations put directly behind a provider's.
+const JOINED_ENDINGS: &[&str] =
+    &["token", "apitoken", "authtoken", "accesstoken", "httptoken", "apikey", "secret", "key"];
+
 fn is_value_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-' | b'.' | b'~')
 }
@@ -81,8 +85,8 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         return Inspection::Nothing;
     }
     let lowest = start.saturating_sub(*VALUE_BYTES.end());
-    let before = view.bytes[lowest..start].iter().rev().take_while(|b| is_value_byte(**b)).count();
-    let start = start - before;
+    let is_inside = |at: &usize| is_value_byte(view.bytes[at - 1]) && !view.is_moved_at(*at);
+    let start = start - (lowest + 1..=start).rev().take_while(is_inside).count();
     let Some(mut name) = name_before(view, start) else { return Inspection::Nothing };
     // `key="NAME" value="…"`, `- name: NAME` and `value: …` below it, `<key>NAME</key><string>…`.
     if [&b"value"[..], b"string"].iter().any(|word| name.eq_ignore_ascii_case(word)) {
@@ -91,7 +95,7 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     }
     let name = name.strip_prefix(b"-D").unwrap_or(name);
     let Some(provider) = find_provider(name) else { return Inspection::Nothing };
-    let until = view.until_moved(end).min(end + *VALUE_BYTES.end());
+    let until = if view.is_moved_at(end) { end } else { view.until_moved(end).min(end + *VALUE_BYTES.end()) };
     let more = view.bytes[end..until].iter().take_while(|b| is_value_byte(**b) || **b == b'=').count();
     let mut end = end + more;
     if end == view.len() && !view.end && !view.is_moved_at(end) {
@@ -144,12 +148,19 @@ fn find_provider(name: &[u8]) -> Option<&'static Provider> {
     if words.last().is_some_and(|w| OTHER_ENDINGS.contains(&&**w)) {
         return None;
     }
-    (1..=3).rev().find_map(|n| {
-        words.windows(n).find_map(|part| {
-            let word = part.concat();
-            PROVIDERS.binary_search_by(|p| p.word.cmp(&word)).ok().map(|n| &PROVIDERS[n])
-        })
-    })
+    let listed = |word: &str| PROVIDERS.binary_search_by(|p| p.word.cmp(word)).ok().map(|n| &PROVIDERS[n]);
+    // `snyktoken`
+    let joined = || {
+        let [word] = &*words else { return None };
+        JOINED_ENDINGS.iter().find_map(|ending| listed(word.strip_suffix(ending)?))
+    };
+    (1..=3).rev().find_map(|n| words.windows(n).find_map(|part| listed(&part.concat()))).or_else(joined)
+}
+
+/// Whether a name contains the name of a provider: before `key` only one that means nothing else.
+pub(crate) fn names_provider(name: &[u8]) -> bool {
+    let is_token = name.len() >= 5 && name[name.len() - 5..].eq_ignore_ascii_case(b"token");
+    find_provider(name).is_some_and(|provider| is_token || !provider.strict)
 }
 
 /// The words of a name, in lower case: `MAIL_CHIMP`, `mailChimp` and `mail-chimp` have two.
@@ -172,6 +183,14 @@ fn split_name(name: &[u8]) -> Vec<String> {
     words
 }
 
+/// `1.0.6~git20210604-d5e0c0615ace-1`
+fn is_version(value: &[u8]) -> bool {
+    let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
+    (1..=4).contains(&digits)
+        && value.get(digits) == Some(&b'.')
+        && value.get(digits + 1).is_some_and(u8::is_ascii_digit)
+}
+
 fn is_secret(value: &[u8], provider: &Provider) -> bool {
     let counted = Composition::of(value);
     if counted.is_hex {
@@ -185,5 +204,6 @@ fn is_secret(value: &[u8], provider: &Provider) -> bool {
         && !value.starts_with(b"0x")
         && !value.starts_with(b"/")
         && !value.starts_with(b"http")
+        && !is_version(value)
         && looks_generated(value)
 }

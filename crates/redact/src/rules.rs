@@ -1,5 +1,6 @@
 //! Rules for tokens: the tables generated from `rules/*.toml`, the check of users' rules, and their compiled patterns.
 
+use crate::runs::is_plain;
 use countersign_model::RedactionRule;
 use regex_automata::{
     Anchored, MatchKind,
@@ -10,6 +11,7 @@ use regex_automata::{
     nfa::thompson,
     util::{start, syntax},
 };
+use regex_syntax::hir::{Class, HirKind};
 use std::sync::OnceLock;
 
 /// One built-in rule: a public keyword, which stays, and the shape of the secret behind it, which is redacted.
@@ -92,21 +94,41 @@ pub(crate) fn compile_user_rule(rule: &RedactionRule) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// A compiled regex, anchored at the end of the keyword. Its states are built as they are reached.
+/// A compiled regex, anchored at the end of the keyword.
 #[derive(Debug)]
-pub(crate) struct Shape {
-    dfa: DFA,
+pub(crate) enum Shape {
+    /// A number of bytes of one class, as most tokens are: nothing has to be built for it.
+    Counted(Box<CountedShape>),
+    /// Any other. Its states are built as they are reached.
+    Automaton(Box<DFA>),
+}
+
+/// `[0-9a-f]{32,64}`
+#[derive(Debug)]
+pub(crate) struct CountedShape {
+    class: [bool; 256],
+    /// The plain bytes of the class.
+    plain: [bool; 256],
+    min: usize,
+    max: usize,
 }
 
 /// One run of a shape over a text.
-pub(crate) struct ShapeRun<'a> {
+pub(crate) enum ShapeRun<'a> {
+    Counted { shape: &'a CountedShape, count: usize },
+    Automaton(AutomatonRun<'a>),
+}
+
+pub(crate) struct AutomatonRun<'a> {
     dfa: &'a DFA,
-    cache: &'a mut ShapeCache,
+    cache: &'a mut AutomatonCache,
     state: LazyStateID,
 }
 
-/// The states of a shape that were built so far.
-pub(crate) struct ShapeCache {
+/// What was built of a shape so far: nothing of one that counts.
+pub(crate) struct ShapeCache(Option<AutomatonCache>);
+
+struct AutomatonCache {
     dfa: Cache,
     /// Whether a state can take another byte.
     continuable: Vec<(LazyStateID, bool)>,
@@ -118,12 +140,17 @@ impl Shape {
     }
 
     fn compile(regex: &str, backwards: bool) -> Result<Self, String> {
+        let syntax = syntax::Config::new().unicode(false).utf8(false);
+        // It is the same in both directions.
+        if let Some(counted) = CountedShape::read(regex, &syntax) {
+            return Ok(Shape::Counted(Box::new(counted)));
+        }
         let built = DFA::builder()
-            .syntax(syntax::Config::new().unicode(false).utf8(false))
+            .syntax(syntax)
             .thompson(thompson::Config::new().nfa_size_limit(Some(2 << 20)).utf8(false).reverse(backwards))
             .configure(DFA::config().match_kind(MatchKind::All).cache_capacity(8 << 20))
             .build(regex);
-        built.map(|dfa| Self { dfa }).map_err(|e| {
+        built.map(|dfa| Shape::Automaton(Box::new(dfa))).map_err(|e| {
             // The innermost error names the problem and its place.
             let mut inner: &dyn std::error::Error = &e;
             while let Some(source) = inner.source() {
@@ -148,7 +175,10 @@ impl Shape {
     }
 
     pub(crate) fn new_cache(&self) -> ShapeCache {
-        ShapeCache { dfa: self.dfa.create_cache(), continuable: Vec::new() }
+        ShapeCache(match self {
+            Shape::Counted(_) => None,
+            Shape::Automaton(dfa) => Some(AutomatonCache { dfa: dfa.create_cache(), continuable: Vec::new() }),
+        })
     }
 
     fn matches_empty(&self) -> bool {
@@ -157,15 +187,83 @@ impl Shape {
     }
 }
 
+impl CountedShape {
+    /// Reads a regex that repeats one class; none if it is something else.
+    fn read(regex: &str, syntax: &syntax::Config) -> Option<Self> {
+        let parsed = syntax::parse_with(regex, syntax).ok()?;
+        let HirKind::Repetition(repetition) = parsed.kind() else { return None };
+        let HirKind::Class(Class::Bytes(ranges)) = repetition.sub.kind() else { return None };
+        let mut class = [false; 256];
+        for range in ranges.iter() {
+            class[usize::from(range.start())..=usize::from(range.end())].fill(true);
+        }
+        let plain = std::array::from_fn(|b| class[b] && is_plain(b as u8));
+        let max = repetition.max.map_or(usize::MAX, |max| max as usize);
+        Some(Self { class, plain, min: repetition.min as usize, max })
+    }
+}
+
 impl<'a> ShapeRun<'a> {
     pub(crate) fn new(shape: &'a Shape, cache: &'a mut ShapeCache) -> Option<Self> {
-        let state = shape.dfa.start_state(&mut cache.dfa, &start::Config::new().anchored(Anchored::Yes)).ok()?;
-        Some(Self { dfa: &shape.dfa, cache, state })
+        let dfa = match shape {
+            Shape::Counted(shape) => return Some(ShapeRun::Counted { shape, count: 0 }),
+            Shape::Automaton(dfa) => dfa,
+        };
+        let cache = cache.0.as_mut()?;
+        let state = dfa.start_state(&mut cache.dfa, &start::Config::new().anchored(Anchored::Yes)).ok()?;
+        Some(ShapeRun::Automaton(AutomatonRun { dfa, cache, state }))
+    }
+
+    /// Takes plain bytes at the beginning of a text, as far as a shape only counts them. How many it took.
+    #[inline]
+    pub(crate) fn take_plain(&mut self, text: &[u8]) -> usize {
+        let ShapeRun::Counted { shape, count } = self else { return 0 };
+        let taken = text.iter().take(shape.max - *count).take_while(|b| shape.plain[usize::from(**b)]).count();
+        *count += taken;
+        taken
     }
 
     /// Takes one byte. False: no match begins like this. `matched`: the bytes before this one match.
     #[inline]
     pub(crate) fn take(&mut self, byte: u8, matched: &mut bool) -> bool {
+        match self {
+            ShapeRun::Counted { shape, count } => {
+                *matched = *count >= shape.min;
+                let lives = shape.class[usize::from(byte)] && *count < shape.max;
+                *count += usize::from(lives);
+                lives
+            }
+            ShapeRun::Automaton(run) => run.take(byte, matched),
+        }
+    }
+
+    /// Whether a match can go on with this byte.
+    pub(crate) fn can_take(&mut self, byte: u8) -> bool {
+        match self {
+            ShapeRun::Counted { shape, count } => shape.class[usize::from(byte)] && *count < shape.max,
+            ShapeRun::Automaton(run) => run.can_take(byte),
+        }
+    }
+
+    /// Whether the bytes so far match.
+    pub(crate) fn matches_here(&mut self) -> bool {
+        match self {
+            ShapeRun::Counted { shape, count } => *count >= shape.min,
+            ShapeRun::Automaton(run) => run.matches_here(),
+        }
+    }
+
+    /// Whether another byte could continue the match.
+    pub(crate) fn can_continue(&mut self) -> bool {
+        match self {
+            ShapeRun::Counted { shape, count } => *count < shape.max,
+            ShapeRun::Automaton(run) => run.can_continue(),
+        }
+    }
+}
+
+impl AutomatonRun<'_> {
+    fn take(&mut self, byte: u8, matched: &mut bool) -> bool {
         // A cache that was cleared too often gives up; only this match is lost.
         let Ok(next) = self.dfa.next_state(&mut self.cache.dfa, self.state, byte) else { return false };
         self.state = next;
@@ -177,20 +275,17 @@ impl<'a> ShapeRun<'a> {
         !next.is_dead() && !next.is_quit()
     }
 
-    /// Whether a match can go on with this byte.
-    pub(crate) fn can_take(&mut self, byte: u8) -> bool {
+    fn can_take(&mut self, byte: u8) -> bool {
         let cache = &mut self.cache.dfa;
         let next = self.dfa.next_state(cache, self.state, byte);
         next.is_ok_and(|s| !s.is_dead() && !s.is_quit() && !Self::is_past_match(self.dfa, cache, s))
     }
 
-    /// Whether the bytes so far match.
-    pub(crate) fn matches_here(&mut self) -> bool {
+    fn matches_here(&mut self) -> bool {
         self.dfa.next_eoi_state(&mut self.cache.dfa, self.state).is_ok_and(|s| s.is_match())
     }
 
-    /// Whether another byte could continue the match.
-    pub(crate) fn can_continue(&mut self) -> bool {
+    fn can_continue(&mut self) -> bool {
         if let Some((_, lives)) = self.cache.continuable.iter().find(|(state, _)| *state == self.state) {
             return *lives;
         }
@@ -214,15 +309,30 @@ impl<'a> ShapeRun<'a> {
     }
 }
 
-/// The place of a head in the tables of bits.
+/// The place of a head in the tables of bits; it is in the lowest three bytes.
 #[inline]
-fn head_hash(head: [u8; 3]) -> usize {
-    (u32::from_le_bytes([head[0], head[1], head[2], 0]).wrapping_mul(0x9e37_79b1) >> 16) as usize
+fn head_hash(head: u32) -> usize {
+    (head.wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
+fn head_number([a, b, c]: [u8; 3]) -> u32 {
+    u32::from_le_bytes([a, b, c, 0])
 }
 
 /// Whether a table of bits has a head, or another one with its hash.
 #[inline]
 pub(crate) fn has_head(bits: &[u64; 1024], head: [u8; 3]) -> bool {
+    has_bit(bits, head_number(head))
+}
+
+/// The same for the first three of four bytes, which are read at once.
+#[inline]
+pub(crate) fn has_head_of(bits: &[u64; 1024], bytes: [u8; 4]) -> bool {
+    has_bit(bits, u32::from_le_bytes(bytes) & 0x00ff_ffff)
+}
+
+#[inline]
+fn has_bit(bits: &[u64; 1024], head: u32) -> bool {
     let hash = head_hash(head);
     bits[hash / 64] >> (hash % 64) & 1 != 0
 }
@@ -232,7 +342,7 @@ pub(crate) fn keywords_with_head(head: [u8; 3]) -> &'static [Keyword] {
     if !has_head(&HEAD_BITS, head) {
         return &[];
     }
-    let mut slot = head_hash(head) % HEAD_SLOTS.len();
+    let mut slot = head_hash(head_number(head)) % HEAD_SLOTS.len();
     while let Some(n) = usize::from(HEAD_SLOTS[slot]).checked_sub(1) {
         if KEYWORD_HEADS[n].0 == head {
             return KEYWORD_HEADS[n].1;
@@ -251,23 +361,37 @@ pub(crate) fn wrapped_keywords_at(text: &[u8]) -> impl Iterator<Item = usize> {
         .filter(|n| text.starts_with(WRAPPED_KEYWORDS[*n].text.as_bytes()))
 }
 
+/// `n·log n` of the numbers to 256.
+fn logs() -> &'static [f64; 257] {
+    static LOGS: OnceLock<Box<[f64; 257]>> = OnceLock::new();
+    LOGS.get_or_init(|| Box::new(std::array::from_fn(|n| if n == 0 { 0.0 } else { n as f64 * (n as f64).log2() })))
+}
+
+/// Whether a text has this entropy, in bits per byte.
+pub(crate) fn has_entropy(bytes: &[u8], least: f64) -> bool {
+    // With enough different bytes a text has it, however often each occurs: no need to count.
+    if let Some(all) = logs().get(bytes.len()) {
+        let different = bytes.iter().fold(0u64, |seen, b| seen | 1 << (b & 63)).count_ones() as usize;
+        if different > 0 && all - logs()[bytes.len() - different + 1] >= least * bytes.len() as f64 {
+            return true;
+        }
+    }
+    entropy(bytes) >= least
+}
+
 /// Shannon entropy, in bits per byte.
-pub(crate) fn entropy(bytes: &[u8]) -> f64 {
-    // The sum of n·log n, from what each byte adds to it.
-    static STEPS: OnceLock<Vec<f64>> = OnceLock::new();
-    let log = |n: f64| if n > 0.0 { n * n.log2() } else { 0.0 };
-    let steps = STEPS.get_or_init(|| (0..64).map(|n| log(f64::from(n + 1)) - log(f64::from(n))).collect());
-    let mut counts = [0u16; 256];
-    let mut sum = 0.0;
+fn entropy(bytes: &[u8]) -> f64 {
+    let log = |n: u16| logs().get(usize::from(n)).copied().unwrap_or_else(|| f64::from(n) * f64::from(n).log2());
     // More bytes hardly change the result.
     let bytes = &bytes[..bytes.len().min(4096)];
-    for b in bytes {
-        let n = &mut counts[usize::from(*b)];
-        sum += steps.get(usize::from(*n)).copied().unwrap_or_else(|| log(f64::from(*n) + 1.0) - log(f64::from(*n)));
-        *n += 1;
-    }
+    let mut counts = [0u16; 256];
+    bytes.iter().for_each(|b| counts[usize::from(*b)] += 1);
     let total = bytes.len() as f64;
-    if total == 0.0 { 0.0 } else { total.log2() - sum / total }
+    if total == 0.0 {
+        0.0
+    } else {
+        total.log2() - bytes.iter().map(|b| log(std::mem::take(&mut counts[usize::from(*b)]))).sum::<f64>() / total
+    }
 }
 
 /// The checksum at the end of GitHub's and npm's tokens: CRC-32 of the rest, as six digits in base 62.

@@ -40,6 +40,22 @@ static RUN_BYTES: [bool; 256] = {
     table
 };
 
+/// Whether a byte means the same wherever it stands in a token: no escape, and no end of a word in any notation.
+#[inline]
+pub(crate) fn is_plain(b: u8) -> bool {
+    PLAIN_BYTES[usize::from(b)]
+}
+
+static PLAIN_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = (b as u8).is_ascii_alphanumeric() || matches!(b as u8, b'_' | b'-');
+        b += 1;
+    }
+    table
+};
+
 /// Lower case, upper case, digit; 0 for everything else.
 #[inline]
 pub(crate) fn byte_class(b: u8) -> u8 {
@@ -63,22 +79,19 @@ static BYTE_CLASSES: [u8; 256] = {
     table
 };
 
-/// How often a run changes between lower case, upper case and digits, and how many digits it has.
-fn count_changes(run: &[u8]) -> (u32, u32) {
+/// Whether a run changes often enough between lower case, upper case and digits, or has many digits.
+pub(crate) fn is_mixed_run(run: &[u8]) -> bool {
     let (mut last, mut changes, mut digits) = (0, 0, 0);
     for b in run {
         let now = byte_class(*b);
         changes += u32::from(now != last && now != 0 && last != 0);
         last = now;
         digits += u32::from(now == DIGIT_CLASS);
+        if changes >= MIN_CLASS_CHANGES || digits >= MIN_DIGITS {
+            return true;
+        }
     }
-    (changes, digits)
-}
-
-/// Whether a run changes often enough, or has many digits.
-pub(crate) fn is_mixed_run(run: &[u8]) -> bool {
-    let (changes, digits) = count_changes(run);
-    changes >= MIN_CLASS_CHANGES || digits >= MIN_DIGITS
+    false
 }
 
 /// Whether a value is always part of a run that looks random, unless a line break interrupts it.
@@ -186,15 +199,33 @@ fn is_digit_lane(b: u8) -> bool {
 fn pack(block: &[u8; BLOCK_BYTES], is: impl Fn(u8) -> bool) -> u64 {
     let mut flags = [0u8; BLOCK_BYTES];
     for (flag, b) in flags.iter_mut().zip(block) {
-        *flag = u8::from(is(*b));
+        *flag = if is(*b) { 0xff } else { 0 };
     }
     let mut packed = 0;
-    for (n, eight) in flags.chunks_exact(8).enumerate() {
-        let eight = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
-        // The lowest bits of eight bytes, gathered in the highest byte.
-        packed |= (eight.wrapping_mul(0x0102_0408_1020_4080) >> 56) << (n * 8);
+    for (n, part) in flags.as_chunks().0.iter().enumerate() {
+        packed |= u64::from(top_bits(*part)) << (n * 16);
     }
     packed
+}
+
+/// The highest bits of 16 bytes: one instruction.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn top_bits(bytes: [u8; 16]) -> u16 {
+    safe_arch::move_mask_i8_m128i(safe_arch::m128i::from(bytes)) as u16
+}
+
+/// The highest bits of 16 bytes.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn top_bits(bytes: [u8; 16]) -> u16 {
+    let mut bits = 0;
+    for (n, eight) in bytes.as_chunks().0.iter().enumerate() {
+        // The highest bits of eight bytes, gathered in the highest byte.
+        let top = u64::from_le_bytes(*eight) >> 7 & 0x0101_0101_0101_0101;
+        bits |= ((top.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u16) << (n * 8);
+    }
+    bits
 }
 
 #[cfg(test)]

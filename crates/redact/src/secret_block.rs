@@ -83,7 +83,8 @@ fn last_kind(text: &[u8]) -> Option<bool> {
 /// Whether the object goes on as a Secret. None: more bytes are needed.
 fn kind_ahead(view: TextView<'_>, at: usize) -> Option<bool> {
     let rest = &view.bytes[at..view.len().min(at + MAX_KIND_AHEAD_BYTES)];
-    if memchr::memmem::find(rest, b"kind: Secret\n").is_some() {
+    let ends_line = |n: usize| matches!(rest.get(n + b"kind: Secret".len()), Some(b'\n' | b'\r'));
+    if memchr::memmem::find(rest, b"kind: Secret").is_some_and(ends_line) {
         return Some(true);
     }
     (rest.len() == MAX_KIND_AHEAD_BYTES || view.end).then(|| memchr::memmem::find(rest, b"kind: Secret").is_some())

@@ -2,7 +2,8 @@
 
 use crate::{
     generated,
-    rules::{RULES, Shape, ShapeCache, ShapeRun, crc32_base62, entropy, keywords_with_head},
+    rules::{RULES, Shape, ShapeCache, ShapeRun, crc32_base62, has_entropy, keywords_with_head},
+    runs::{byte_class, is_plain},
     span::{Inspection, Rank, RuleId, Span, is_token_byte},
     visible_text::{TextGap, TextView, WalkStep, is_break},
 };
@@ -52,6 +53,11 @@ pub(crate) fn inspect_keyword(
     }
     let mut public = start;
     if let Some(shape) = Shape::before_rule(n) {
+        // What precedes the keyword is held only where a terminal may have wrapped the line.
+        let broken = (start..end).find(|at| is_break(view.bytes[*at]));
+        if broken.is_some_and(|at| !view.is_wrapped_line_end(at)) || (start + 1..end).any(|at| view.is_moved_at(at)) {
+            return Inspection::Nothing;
+        }
         let Some(first) = match_before(view, start, shape, caches.cache_for(RULES.len() + n, shape)) else {
             return Inspection::Nothing;
         };
@@ -141,16 +147,15 @@ fn conclude_at_keyword(view: TextView<'_>, end: usize, terms: &MatchTerms) -> In
     match view.byte(end).filter(|_| !view.is_moved_at(end)) {
         None if !view.end && !view.is_moved_at(end) => Inspection::Open(start),
         Some(b) if b.is_ascii_alphanumeric() => Inspection::Nothing,
-        _ => judge_value(view, start, end, terms)
+        _ => judge_value(&view.without_breaks(start..end), terms)
             .then(|| shape_span(start, start, end, terms))
             .map_or(Inspection::Nothing, Inspection::Found),
     }
 }
 
 /// Whether a value that has the shape of a rule meets its other conditions.
-fn judge_value(view: TextView<'_>, start: usize, end: usize, terms: &MatchTerms) -> bool {
-    let value = &*view.without_breaks(start..end);
-    entropy(value) >= terms.entropy
+fn judge_value(value: &[u8], terms: &MatchTerms) -> bool {
+    has_entropy(value, terms.entropy)
         && (!terms.digit || value.iter().any(u8::is_ascii_digit) || looks_random(value))
         && (!terms.mixed || generated::looks_generated(value))
 }
@@ -187,9 +192,13 @@ fn match_shape(
     let mut begin = None;
     let mut last = None;
     let mut continues = false;
-    // The start of the current line, and the length of the last one: wrapped text has lines of equal length.
+    // The start of the line, and the length of the last one: wrapped lines have one length.
     let (mut line, mut width) = (None, None);
     loop {
+        // Most bytes of a value are only counted.
+        if let Some(from) = begin {
+            walk.at += run.take_plain(walk.rest((MAX_VALUE_BYTES / 2).saturating_sub(walk.at - from)));
+        }
         let at = walk.at;
         match walk.step() {
             WalkStep::Byte(b) => {
@@ -227,15 +236,13 @@ fn match_shape(
                 }
                 if at + 1 - begin >= MAX_VALUE_BYTES {
                     let span = shape_span(public, terms.whole.unwrap_or(begin), at + 1, terms);
-                    let endless = || Inspection::Found(Span { swallow: Some(is_token_byte), ..span });
-                    return last.map_or(Inspection::Nothing, |_| endless());
+                    let endless = Inspection::Found(Span { swallow: Some(is_token_byte), ..span });
+                    return if last.is_some() { endless } else { Inspection::Nothing };
                 }
             }
             WalkStep::Gap(TextGap::Escape) => {}
             WalkStep::Gap(TextGap::Move) => {
-                if begin.is_some() && run.matches_here() {
-                    last = Some(at);
-                }
+                last = if begin.is_some() && run.matches_here() { Some(at) } else { last };
                 break;
             }
             WalkStep::Gap(_) => {
@@ -255,9 +262,19 @@ fn match_shape(
             WalkStep::More => return terms.whole.or(begin).map_or(Inspection::Nothing, Inspection::Open),
         }
     }
-    let (Some(start), Some(end)) = (begin, last) else { return Inspection::Nothing };
-    let span = Span { continues, ..shape_span(public, terms.whole.unwrap_or(start), end, terms) };
+    let (Some(first), Some(end)) = (begin, last) else { return Inspection::Nothing };
+    let public = public_start(view, public, first, terms);
+    let span = Span { continues, ..shape_span(public, terms.whole.unwrap_or(first), end, terms) };
     if is_token(view, &span, bounded, terms) { Inspection::Found(span) } else { Inspection::Nothing }
+}
+
+/// Where the public part of a token begins: behind the last line break and the last move of the cursor before the secret.
+/// What stands before those was judged before the secret came.
+fn public_start(view: TextView<'_>, public: usize, secret: usize, terms: &MatchTerms) -> usize {
+    if terms.whole.is_some() {
+        return public;
+    }
+    (public + 1..=secret).rev().find(|at| is_break(view.bytes[at - 1]) || view.is_moved_at(*at)).unwrap_or(public)
 }
 
 /// Whether a span that has the shape is a whole token that meets the other conditions of its rule. `bounded`: a word begins
@@ -268,7 +285,7 @@ fn is_token(view: TextView<'_>, span: &Span, bounded: bool, terms: &MatchTerms) 
     let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
     let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric());
     let proven = || terms.checked && value.len() == 36 && crc32_base62(&value[..30]) == value[30..];
-    (!goes_on && bounded || proven()) && judge_value(view, start, end, terms)
+    (!goes_on && bounded || proven()) && judge_value(value, terms)
 }
 
 fn shape_span(public: usize, start: usize, end: usize, terms: &MatchTerms) -> Span {
@@ -316,6 +333,11 @@ pub(crate) fn inspect_continuation(view: TextView<'_>, at: usize, rule: &RuleId)
     let mut walk = view.walk(at);
     let mut begin = None;
     loop {
+        let plain = walk.rest(MAX_VALUE_BYTES).iter().take_while(|b| is_plain(**b)).count();
+        if plain > 0 {
+            begin.get_or_insert(walk.at);
+            walk.at += plain;
+        }
         let here = walk.at;
         match walk.step() {
             WalkStep::Byte(b) if is_token_byte(b) => _ = begin.get_or_insert(here),
@@ -358,19 +380,16 @@ fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &
 
 /// Whether this looks random rather than written: letters of both cases in the middle of a word, or digits among them.
 pub(crate) fn looks_random(value: &[u8]) -> bool {
-    let (mut changes, mut pairs) = (0, 0);
-    let kind = |b: u8| match b {
-        b'a'..=b'z' => 1,
-        b'A'..=b'Z' => 2,
-        b'0'..=b'9' => 3,
-        _ => 0,
-    };
-    for pair in value.windows(2) {
-        let (a, b) = (kind(pair[0]), kind(pair[1]));
-        if a != 0 && b != 0 {
-            pairs += 1;
-            changes += usize::from(a != b);
+    let (mut changes, mut pairs, mut last) = (0, 0, 0);
+    for b in value {
+        let class = byte_class(*b);
+        let both = class != 0 && last != 0;
+        pairs += usize::from(both);
+        changes += usize::from(both && class != last);
+        if changes == 2 {
+            return true;
         }
+        last = class;
     }
-    changes >= 2 || (changes == 1 && pairs <= 6 && value.iter().any(u8::is_ascii_digit))
+    changes == 1 && pairs <= 6 && value.iter().any(u8::is_ascii_digit)
 }

@@ -60,6 +60,10 @@ impl ValueReader<'_> {
 
     /// Reads an opening quote, plain or escaped, if there is one.
     pub(crate) fn read_quote(&mut self) -> Option<Quote> {
+        if self.peek()? == b'&' && self.entity_bytes()? > 0 {
+            self.at += self.entity_bytes()?;
+            return Some(Quote::Of(b'&', 0));
+        }
         let slashes = self.skip(MAX_QUOTE_SLASHES, |b| b == b'\\')?;
         match self.peek()? {
             q @ (b'"' | b'\'' | b'`') => {
@@ -81,8 +85,25 @@ pub(crate) enum Quote {
 }
 
 impl ValueReader<'_> {
+    /// The length of a quote as HTML writes it; 0 if there is none.
+    fn entity_bytes(&self) -> Option<usize> {
+        for entity in [&b"&quot;"[..], b"&#34;", b"&#39;", b"&apos;"] {
+            let mut matched = 0;
+            while matched < entity.len() && self.peek_at(matched)? == entity[matched] {
+                matched += 1;
+            }
+            if matched == entity.len() {
+                return Some(matched);
+            }
+        }
+        Some(0)
+    }
+
     /// Whether a quote that ends a value begins here: at most as many backslashes as before the opening one, and the quote.
     pub(crate) fn is_closing_quote(&self, quote: u8, slashes: usize) -> Option<bool> {
+        if quote == b'&' {
+            return Some(self.peek()? == b'&' && self.entity_bytes()? > 0);
+        }
         let mut n = 0;
         while n <= slashes && self.peek_at(n)? == b'\\' {
             n += 1;

@@ -34,10 +34,11 @@ pub(crate) fn read_changed_value(r: &mut ValueReader<'_>, slashes: usize) -> Opt
 /// not moved.
 pub(crate) fn skip_block_header(r: &mut ValueReader<'_>, begin: usize) -> Option<bool> {
     let from = r.at;
-    if !matches!(r.peek()?, b'|' | b'>') {
+    let has_header = matches!(r.peek()?, b'|' | b'>');
+    if !has_header && r.peek()? != BREAK {
         return Some(false);
     }
-    r.at += 1;
+    r.at += usize::from(has_header);
     r.skip(2, |b| matches!(b, b'-' | b'+' | b'1'..=b'9'))?;
     if r.peek()? != BREAK || r.view.is_moved_at(r.at) || !skip_line_break(r)? {
         r.at = from;
@@ -46,11 +47,29 @@ pub(crate) fn skip_block_header(r: &mut ValueReader<'_>, begin: usize) -> Option
     let line = r.view.line_start(begin, MAX_NAME_REACH_BYTES);
     let indent = r.view.bytes[line..begin].iter().take_while(|b| matches!(b, b' ' | b'-')).count();
     let blanks = r.skip(2 * MAX_BLANKS, |b| b == b' ')?;
-    if blanks <= indent {
+    if blanks <= indent || !has_header && !is_alone_in_line(r)? {
         r.at = from;
         return Some(false);
     }
     Some(true)
+}
+
+/// Whether the line consists of one plain value.
+fn is_alone_in_line(r: &ValueReader<'_>) -> Option<bool> {
+    let mut line = ValueReader { view: r.view, at: r.at, value: None };
+    loop {
+        let (b, n) = (line.peek()?, line.at - r.at);
+        if b == BREAK {
+            break;
+        }
+        let divides = matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'{' | b'[' | b'<' | b'(' | b'#' | b',' | b'|');
+        if divides || n == 0 && matches!(b, b'-' | b'*' | b'&' | b'!' | b'$' | b'@') || n >= MAX_WEAK_VALUE_BYTES {
+            return Some(false);
+        }
+        line.at += 1;
+    }
+    let value = &r.view.bytes[r.at..line.at];
+    Some(!value.is_empty() && !value.ends_with(b":") && !value.ends_with(b";"))
 }
 
 /// Skips one line break. False: the stream has ended.
@@ -101,6 +120,23 @@ pub(crate) fn skip_type(r: &mut ValueReader<'_>) -> Option<bool> {
     }
     r.at = from;
     Some(false)
+}
+
+/// Skips `&anchor ` or `!tag ` before a value of YAML.
+pub(crate) fn skip_yaml_marker(r: &mut ValueReader<'_>) -> Option<()> {
+    if !matches!(r.peek()?, b'&' | b'!') {
+        return Some(());
+    }
+    let mut length = 1;
+    while length < MAX_BLANKS
+        && (r.peek_at(length)?.is_ascii_alphanumeric() || matches!(r.peek_at(length)?, b'!' | b'_' | b'-'))
+    {
+        length += 1;
+    }
+    if length > 1 && r.peek_at(length)? == b' ' {
+        r.at += length + 1;
+    }
+    Some(())
 }
 
 /// Skips this text if it is there.
@@ -160,8 +196,19 @@ pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
 
 /// Skips a scheme before the value: `Bearer`, `Basic`, `token`.
 pub(crate) fn skip_scheme(r: &mut ValueReader<'_>) -> Option<()> {
-    const SCHEMES: &[&[u8]] =
-        &[b"bearer ", b"basic ", b"token ", b"bot ", b"apikey ", b"digest ", b"key ", b"splunk ", b"negotiate "];
+    const SCHEMES: &[&[u8]] = &[
+        b"bearer ",
+        b"basic ",
+        b"token ",
+        b"bot ",
+        b"apikey ",
+        b"digest ",
+        b"key ",
+        b"splunk ",
+        b"negotiate ",
+        b"ssws ",
+        b"geniekey ",
+    ];
     for scheme in SCHEMES {
         let mut matched = 0;
         for (n, want) in scheme.iter().enumerate() {
@@ -211,6 +258,7 @@ pub(crate) fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> O
             continue;
         }
         let ends = match quote {
+            Quote::Of(q @ b'&', _) => r.is_closing_quote(q, 0)?,
             Quote::Of(q, 0) => {
                 if b == b'\\' && r.peek_at(1)? != BREAK {
                     r.at += 2;
@@ -235,7 +283,9 @@ pub(crate) fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> O
         r.at += 1;
     }
     let mut end = r.at;
-    if extent.to_line_end {
+    if extent.in_tag && r.view.bytes[start..end].ends_with(b"]]>") {
+        end -= 3;
+    } else if extent.to_line_end {
         while end > start && r.view.bytes[end - 1] == b' ' {
             end -= 1;
         }

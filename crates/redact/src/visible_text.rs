@@ -327,6 +327,13 @@ pub(crate) struct TextWalk<'a> {
 }
 
 impl TextWalk<'_> {
+    /// The next bytes of a text without escape sequences: at most `most`.
+    #[inline]
+    pub(crate) fn rest(&self, most: usize) -> &[u8] {
+        let rest = self.view.bytes.get(self.at..).filter(|_| self.view.runs.is_empty()).unwrap_or_default();
+        &rest[..rest.len().min(most)]
+    }
+
     #[inline]
     pub(crate) fn step(&mut self) -> WalkStep {
         if !self.view.runs.is_empty() && self.view.runs.get(self.next).is_some_and(|run| run.text == self.at) {

@@ -4,7 +4,7 @@
 pub(crate) const OTHER_NAME_WORDS: &str = "\
     keyboard keyword keymap hotkey shortcut monkey turkey tokeniz tokenis keyframe keypath keycode keydown keyup \
     keypress keystroke keyval keysym keypad keyspace sortkey sort_key sort-key partition cachekey cache_key \
-    cache-key fingerprint keyring keystore keyserver max_token maxtoken min_token num_token token_count tokencount \
+    cache-key fingerprint keyring keystore keyserver max_token maxtoken num_token token_count tokencount \
     token_limit token_budget token_len token_index donkey whiskey hockey jockey mickey key_mgmt key-mgmt \
     key_exchange known_hosts keyof keyphrase object_key image_key row_key group_key group-key key_prefix \
     token_prefix stringkey objectkey propertykey";
@@ -20,7 +20,9 @@ pub(crate) const OTHER_NAME_ENDINGS: &str = "\
     passwordmgr withdefaultrealm withpriorauth _min _max _query _policy _encryption _length _tokens pwdlastset \
     next_token nexttoken next-token continuation_token continuationtoken page_token pagetoken pagination_token \
     paginationtoken clienttoken client_token idempotency_token sync_token key_sha256 keysha256 secret_arn secretarn \
-    rolearn";
+    rolearn _at changedat updatedat createdat usedat rotatedat expiresat _date lastchanged last_changed lastupdated \
+    last_updated lastused last_used lastrotated last_rotated timestamp _expires _expiry _expiration algorithm accessor \
+    versionid version_id credentialid credential_id storage_key blob_key attachment_key synctoken";
 
 /// A name with `key` or `token` that contains one of these names a secret.
 pub(crate) const TELLING_NAME_WORDS: &str = "\
@@ -28,7 +30,7 @@ pub(crate) const TELLING_NAME_WORDS: &str = "\
     deploy bot app ssh license subscription storage shared webhook registry npm github gitlab slack aws azure gcp \
     openai anthropic stripe heroku vault secret csrf xsrf jwt oauth id_token idtoken device publish upload push user \
     root server security validation decryption consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
-    cloudflare digitalocean hook bridge";
+    cloudflare digitalocean hook bridge hmac otp cookie";
 
 /// Words that are written in place of a secret.
 pub(crate) const PLACEHOLDER_WORDS: &str = "\
@@ -52,7 +54,7 @@ pub(crate) const PASS_WORDS: &str = "\
 /// Names whose value is a secret only if it is long and random.
 pub(crate) const RANDOM_NAME_WORDS: &str = "\
     auth _auth creds salt seed license code sig sid connect.sid sessionid jsessionid phpsessid asp.net_sessionid \
-    session_id laravel_session _session session cf_clearance li_at roblosecurity";
+    jwt signature session_id laravel_session _session session cf_clearance li_at roblosecurity";
 
 /// Parts of names of algorithms, encodings and versions, which have numbers like passphrases.
 pub(crate) const ALGORITHM_WORDS: &str = "\

@@ -1,7 +1,7 @@
 //! Finds tokens inside base64: the text is decoded, and the rule of the token judges what it says.
 
 use crate::{
-    rules::{RULES, Shape, ShapeCache, ShapeRun, WRAPPED_KEYWORDS, entropy},
+    rules::{RULES, Shape, ShapeCache, ShapeRun, WRAPPED_KEYWORDS, has_entropy},
     span::{Inspection, Rank, Span},
     visible_text::{TextView, is_break},
 };
@@ -37,7 +37,7 @@ pub(crate) fn inspect_wrapped(view: TextView<'_>, start: usize, n: usize, cache:
         return Inspection::Nothing;
     };
     let Some(length) = match_length(value, Shape::for_rule(wrapped.rule), cache) else { return Inspection::Nothing };
-    if entropy(&value[..length]) < rule.entropy || value.get(length).is_some_and(u8::is_ascii_alphanumeric) {
+    if !has_entropy(&value[..length], rule.entropy) || value.get(length).is_some_and(u8::is_ascii_alphanumeric) {
         return Inspection::Nothing;
     }
     let bytes = wrapped.offset + wrapped.keyword.len() + length;

@@ -89,3 +89,25 @@ fn a_pause_anywhere_shows_at_most_three_bytes_of_a_token_with_a_prefix() {
     }
     assert!(wrong.is_empty(), "{} rules:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn a_cursor_movement_anywhere_is_read_the_same_however_the_input_is_cut() {
+    let mask = mask(&[]);
+    let secret = expand("{alnum:24}", 5).unwrap().text;
+    let texts = [
+        "echo \"\\\u{1b}[D".to_owned(),
+        "curl -u \"bob:a\\\u{1b}[D".to_owned(),
+        format!("VULTR_API_KEY = \"UX\u{1b}[2;3H{secret}\";\n"),
+        format!("UPCLOUD_TOKEN=\"ucat_{secret}\u{1b}[2;3HEZXRISBAPE3\"\n"),
+        format!("\"token\": \"pypi-AgEIcH\r\nlwaS5vcmc{secret}{secret}{secret}{secret}\"\n"),
+        "Authorization: Digest nonce=&abcd1234efgh, x=1\n".to_owned(),
+        format!("curl -u bob:[smtp.x.com]:58: {secret}\n"),
+    ];
+    for text in texts {
+        let whole = redact_in_pieces(&mask, text.as_bytes(), &[]);
+        for at in 1..text.len() {
+            let cut = redact_in_pieces(&mask, text.as_bytes(), &[at]);
+            assert_eq!(String::from_utf8_lossy(&whole), String::from_utf8_lossy(&cut), "{text:?} at {at}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ fn values_of_telling_names_are_redacted_and_the_names_stay() {
     let mut wrong = Vec::new();
     for (input, expect) in [
         ("PASSWORD=hunter2x", "PASSWORD=<password>"),
+        ("curl -u Zx81kq99Lm00aB3d: https://x", "curl -u <command-password>: https://x"),
         ("export DB_PASSWORD='s3cr3t!x'", "export DB_PASSWORD='<password>'"),
         ("GITHUB_TOKEN=abc123def456ghi", "GITHUB_TOKEN=<secret-value>"),
         (r#"{"clientSecret": "a1b2c3d4e5f6"}"#, r#"{"clientSecret": "<secret-value>"}"#),

@@ -203,6 +203,45 @@ const FORMS: &[(&str, &str)] = &[
     ("      + password = \"§\"\n", ALL),
     ("      ~ password = \"§\" -> \"other1x\"\n", "awhb"),
     ("      ~ password = \"other1x\" -> \"§\"\n", "awhb"),
+    // Notations of languages and documents
+    ("$ENV{DB_PASSWORD} = \"§\";\n", "awhb"),
+    ("process.env.DB_PASSWORD || '§'\n", "aw"),
+    ("<entry key=\"password\">§</entry>\n", "awhb"),
+    ("a: <key>password</key>\n<string>§</string>\n", "awhb"),
+    ("<property name=\"password\"><value>§</value></property>\n", "awhb"),
+    ("a: <password><![CDATA[§]]></password>\n", "awh"),
+    ("&quot;password&quot;: &quot;§&quot;\n", "awh"),
+    ("password: &p §\n", "awh"),
+    ("password:\n  §\nnext: 1\n", "awh"),
+    ("dataSource.setPassword(\"§\");\n", ALL),
+    ("(setq smtp-password \"§\")\n", "aw"),
+    ("{:password \"§\"}\n", "aw"),
+    ("    storePassword '§'\n", "aw"),
+    ("map[Host:[x] X-Api-Key:[§]]\n", "ath"),
+    ("│ password │ § │\n", "aw"),
+    ("Datadog App Key: §\n", "h"),
+    ("{\"ParameterKey\": \"DbPassword\", \"ParameterValue\": \"§\"}\n", "awh"),
+    ("new NetworkCredential(\"bob\", \"§\")\n", "aw"),
+    ("requests.get(u, auth=(\"bob\", \"§\"))\n", "aw"),
+    ("A temporary password is generated for root@localhost: §\n", "aw"),
+    ("bindpw §\n", "aw"),
+    ("CREATE USER bob IDENTIFIED WITH mysql_native_password BY '§';\n", "aw"),
+    ("SNYK_TOKEN=§\n", "h"),
+    ("{\"env\": {\"SONAR_TOKEN\": \"§\"}}\n", "h"),
+    ("X-Consul-Token: §\n", "h"),
+    ("circleci setup --token §\n", "h"),
+    ("CLIENT_SECRET=crimson-§\n", "w"),
+    // More commands
+    ("cqlsh -u bob -p § h\n", "awh"),
+    ("cypher-shell -u neo4j -p '§'\n", ALL),
+    ("security unlock-keychain -p § login.keychain\n", "awh"),
+    ("ssh-keygen -t rsa -N '§' -f k\n", "awh"),
+    ("lftp -u bob,§ ftp://h\n", "awh"),
+    ("mosquitto_pub -h h -u b -P § -t x\n", "awh"),
+    ("rabbitmqctl add_user bob §\n", "awh"),
+    ("aws ssm put-parameter --name x --value § --type SecureString\n", "aw"),
+    ("az keyvault secret set --vault-name v -n x --value §\n", "awh"),
+    ("snyk auth §\n", "a"),
     ("password = §\n", BARE),
     ("password: §\n", BARE),
     ("DB_PASSWORD=§\n", BARE),
@@ -340,7 +379,8 @@ fn only_the_secret_is_taken_out() {
         let out = name_placeholders(&String::from_utf8(redact_in_pieces(&mask, input.as_bytes(), &[])).unwrap());
         let (before, after) = form.split_once('§').unwrap();
         // Other values that are secret, too, and public beginnings that go with the value.
-        let changed = ["other1x", "kty", "bob1x", "bar: ", "$9$", "django", "51:b:"].iter().any(|t| form.contains(t));
+        let changed =
+            ["other1x", "kty", "bob1x", "bar: ", "$9$", "django", "51:b:", "crimson"].iter().any(|t| form.contains(t));
         // Cookies behind the first, and the padding of base64, go with it.
         let tail = after.trim_start_matches('=');
         if !changed && !(out.starts_with(before) && (out.ends_with(tail) || form.contains("theme"))) {
