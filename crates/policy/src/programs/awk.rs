@@ -141,7 +141,10 @@ impl AwkLexer {
             return;
         }
         if self.groups.is_empty() {
-            self.printing = None;
+            // busybox continues behind `in`: what follows may still belong to the `print` before it.
+            if self.last != LastToken::Unclear {
+                self.printing = None;
+            }
             self.last = LastToken::Other;
         } else {
             self.last = LastToken::Unclear;

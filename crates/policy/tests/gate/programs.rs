@@ -47,6 +47,7 @@ fn a_number_hides_no_word_behind_it() {
 #[test]
 fn an_awk_statement_ends_where_every_awk_ends_it() {
     for program in [
+        "{print \"x\" in  # c\n\"y\" > \"out\"}",
         "{print \"x\", # c\n\"y\" > \"out\"}",
         "{print \"x\" \\\n> \"out\"}",
         "{print \"x\" \\\r\n> \"out\"}",
