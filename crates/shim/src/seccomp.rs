@@ -126,8 +126,8 @@ const SIGNAL_CALLS: &[c_long] = &[
     libc::SYS_pidfd_send_signal,
 ];
 /// Flags of `clone` that create namespaces.
-const NAMESPACE_FLAGS: &[u32] =
-    &[0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
+const NAMESPACE_FLAGS: u32 =
+    0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000;
 /// The only requests that a read-only task may make of a device or a file: terminal control and queries.
 const ALLOWED_IOCTLS: &[u32] = &[
     0x5401,
@@ -272,9 +272,7 @@ fn read_only_rules() -> CallRules {
         libc::SYS_ioctl,
         &ALLOWED_IOCTLS.iter().map(|request| IsNot(1, *request)).collect::<Vec<_>>(),
     );
-    for flag in NAMESPACE_FLAGS {
-        deny_when(&mut rules, libc::SYS_clone, &[Bits(0, *flag, *flag)]);
-    }
+    deny_when(&mut rules, libc::SYS_clone, &[NotBits(0, NAMESPACE_FLAGS, 0)]);
     deny_changing_other_processes(&mut rules);
     // Anonymous shared memory, which stays allocated while no process maps it and would escape the memory count.
     deny_when(&mut rules, libc::SYS_mmap, &[Bits(3, 0x21, 0x21)]);
@@ -434,10 +432,15 @@ fn compile_conditions(refused: &[Vec<Condition>]) -> Vec<FilterInstruction> {
     let mut program = return_with(ALLOW);
     for conditions in refused.iter().rev() {
         let mut rule = return_with(NOT_PERMITTED);
-        for condition in conditions.iter().rev() {
+        for (nth, condition) in conditions.iter().enumerate().rev() {
             // The number of instructions to skip to the next rule.
             let past = rule.len();
             let at = |argument: u32| 16 + 8 * argument;
+            // The argument that the condition before this one has loaded and left as it is.
+            let loaded = match conditions[..nth].last() {
+                Some(Is(argument, _) | IsNot(argument, _)) => Some(*argument),
+                _ => None,
+            };
             let (argument, test) = match *condition {
                 Is(argument, value) => (argument, vec![instruction(EQUAL, value, 0, past)]),
                 IsNot(argument, value) => (argument, vec![instruction(EQUAL, value, past, 0)]),
@@ -452,7 +455,10 @@ fn compile_conditions(refused: &[Vec<Condition>]) -> Vec<FilterInstruction> {
                     (argument, [vec![instruction(EQUAL, 0, 0, 2)], high.to_vec()].concat())
                 }
             };
-            rule.splice(0..0, [vec![instruction(LOAD, at(argument), 0, 0)], test].concat());
+            rule.splice(0..0, test);
+            if loaded != Some(argument) {
+                rule.insert(0, instruction(LOAD, at(argument), 0, 0));
+            }
         }
         program.splice(0..0, rule);
     }
