@@ -1,9 +1,9 @@
 //! Recognises the process at the other end of the socket: a person's, or one that an agent started.
 //!
-//! The walk follows the ancestors of the peer up to the first process. A pidfd pins the peer, so that its pid cannot be
-//! reused meanwhile. A process below a shim, below a registered agent, or with a task's marker in its environment
-//! belongs to an agent; so does one that ends or hides before it was checked. If nothing can be read because no
-//! descriptor is left, that is an error, and nobody is recognised.
+//! The walk follows the ancestors of the peer up to the first process, or to one that an earlier walk has passed. A pidfd
+//! pins the peer, so that its pid cannot be reused meanwhile. A process below a shim, below a registered agent, or with a
+//! task's marker in its environment belongs to an agent; so does one that ends or hides before it was checked. If nothing
+//! can be read because no descriptor is left, that is an error, and nobody is recognised.
 
 use crate::descriptors::OutOfDescriptors;
 use countersign_model::{MARKER, Process, SessionId, TaskId};
@@ -62,6 +62,9 @@ pub(crate) struct KnownProcesses<'a> {
     pub(crate) agent: &'a dyn Fn(Process) -> Option<SessionId>,
     /// Whether a process, given its ancestors, has left a registered agent.
     pub(crate) left: &'a dyn Fn(&ProcessChain) -> Option<AgentTrace>,
+    /// Whether an earlier walk has passed this process on the way to the first one, and found nothing that makes its
+    /// descendants an agent's.
+    pub(crate) passed: &'a dyn Fn(Process) -> bool,
     /// This daemon: a process below it that is not a shim was left by a dead shim.
     pub(crate) daemon: u32,
 }
@@ -77,8 +80,13 @@ fn found_or_gone<T>(prepared: io::Result<T>) -> LookupResult<T> {
     }
 }
 
-/// Follows the ancestors of a peer. `pin` is the peer's pidfd; without one its start time must not change.
-pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<'_>) -> Result<Peer, OutOfDescriptors> {
+/// Follows the ancestors of a peer. Returns what it is, and the ancestors that the walk has passed if it is a person's.
+/// `pin` is the peer's pidfd; without one its start time must not change.
+pub(crate) fn recognise(
+    pid: u32,
+    pin: Option<&OwnedFd>,
+    known: &KnownProcesses<'_>,
+) -> Result<(Peer, Vec<Process>), OutOfDescriptors> {
     for _ in 0..MAX_WALKS {
         let Some((found, chain)) = walk_ancestors(pid, known)? else { continue };
         // A pid on the way may have been reused after a process ended: then walk again.
@@ -87,10 +95,12 @@ pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<
             same &= self::read_process(process.pid)? == Some((*process, *parent));
         }
         if same && pin.is_none_or(is_alive) {
-            return Ok(found);
+            let ancestors = chain.iter().skip(1).map(|(process, _)| *process);
+            let passed = if matches!(found, Peer::Person(_)) { ancestors.collect() } else { Vec::new() };
+            return Ok((found, passed));
         }
     }
-    Ok(Peer::Unpinned)
+    Ok((Peer::Unpinned, Vec::new()))
 }
 
 /// One walk up to the first process, with every process on the way and its parent. None if a process was gone.
@@ -113,6 +123,9 @@ fn walk_ancestors(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, V
             return Ok(Some((marked.unwrap_or_else(orphan), chain)));
         }
         if at != pid && marked.is_none() {
+            if (known.passed)(process) {
+                return Ok(Some((Peer::Person(chain[0].0), chain)));
+            }
             // The environment of an ancestor may be unreadable; only the peer's own must be known.
             marked = read_marker(at)?.flatten().map(Peer::Marked);
         }
@@ -240,7 +253,11 @@ mod tests {
     use super::*;
 
     const NOBODY: KnownProcesses<'static> =
-        KnownProcesses { shim: &|_| None, agent: &|_| None, left: &|_| None, daemon: 0 };
+        KnownProcesses { shim: &|_| None, agent: &|_| None, left: &|_| None, passed: &|_| false, daemon: 0 };
+
+    fn recognise(pid: u32, known: &KnownProcesses<'_>) -> Peer {
+        super::recognise(pid, None, known).unwrap().0
+    }
 
     #[test]
     fn the_ancestors_of_a_process_decide_what_it_is() {
@@ -249,17 +266,40 @@ mod tests {
         // If the tests run inside a task, they are recognised as one.
         let outside = std::env::var_os(MARKER).is_none();
         if outside {
-            assert_eq!(recognise(me, None, &NOBODY), Ok(Peer::Person(process)));
+            assert_eq!(recognise(me, &NOBODY), Peer::Person(process));
         }
         let session: SessionId = "se_01m7h4jys3gnc16h".parse().unwrap();
         let of_parent = |p: Process| (p.pid == parent).then_some(session);
-        assert_eq!(recognise(me, None, &KnownProcesses { agent: &of_parent, ..NOBODY }), Ok(Peer::Agent(session)));
+        assert_eq!(recognise(me, &KnownProcesses { agent: &of_parent, ..NOBODY }), Peer::Agent(session));
         let task: TaskId = "tk_01m7h4jys3gnc16h".parse().unwrap();
         let shim = |pid: u32| (pid == parent).then_some(task);
-        assert_eq!(recognise(me, None, &KnownProcesses { shim: &shim, ..NOBODY }), Ok(Peer::Task(task)));
-        assert!(matches!(recognise(me, None, &KnownProcesses { daemon: parent, ..NOBODY }), Ok(Peer::Marked(_))));
+        assert_eq!(recognise(me, &KnownProcesses { shim: &shim, ..NOBODY }), Peer::Task(task));
+        assert!(matches!(recognise(me, &KnownProcesses { daemon: parent, ..NOBODY }), Peer::Marked(_)));
         assert_eq!(is_running(process), Ok(true));
         assert_eq!(is_running(Process { start: process.start + 1, ..process }), Ok(false));
+    }
+
+    #[test]
+    fn a_walk_ends_at_a_process_that_an_earlier_walk_has_passed() {
+        let me = std::process::id();
+        if std::env::var_os(MARKER).is_some() {
+            return;
+        }
+        let (found, passed) = super::recognise(me, None, &NOBODY).unwrap();
+        let (process, parent) = read_process(me).unwrap().unwrap();
+        assert_eq!((found, passed.first().map(|p| p.pid)), (Peer::Person(process), Some(parent)));
+        let asked = std::cell::RefCell::new(Vec::new());
+        let is_passed = |p: Process| {
+            asked.borrow_mut().push(p);
+            passed.contains(&p)
+        };
+        let known = KnownProcesses { passed: &is_passed, ..NOBODY };
+        assert_eq!(recognise(me, &known), Peer::Person(process));
+        assert_eq!(*asked.borrow(), [passed[0]], "neither the peer itself nor what is above its parent");
+        // A shim on the way is found first.
+        let task: TaskId = "tk_01m7h4jys3gnc16h".parse().unwrap();
+        let shim = |pid: u32| (pid == parent).then_some(task);
+        assert_eq!(recognise(me, &KnownProcesses { shim: &shim, ..known }), Peer::Task(task));
     }
 
     #[test]
@@ -278,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_is_not_a_person() {
-        assert_eq!(recognise(u32::MAX / 2, None, &NOBODY), Ok(Peer::Unpinned));
-        assert_eq!(recognise(0, None, &NOBODY), Ok(Peer::Unpinned));
+        assert_eq!(recognise(u32::MAX / 2, &NOBODY), Peer::Unpinned);
+        assert_eq!(recognise(0, &NOBODY), Peer::Unpinned);
     }
 }

@@ -24,7 +24,12 @@ use anyhow::Context as _;
 use countersign_model::{DaemonState, Decision, Digest, Record, RecordContent, Refusal, RefusalCode, TaskId};
 use countersign_policy::CheckedRules;
 use countersign_store::{Config, Home, SOCKET, SYSTEM_RUN, UnaskedReads, home_key, ledger::LedgerReader};
-use std::{io::Write as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use tokio::{net::UnixListener, sync::Notify};
 
 /// How a daemon was started.
@@ -336,9 +341,11 @@ async fn serve(
     // Listen from the beginning: a daemon that is told to stop while it starts must stop in order, too.
     let mut signals = Signals::listen()?;
     ops.enter_state(DaemonState::Boot, None);
+    let registry = Arc::clone(&ops.registry);
+    // Before anybody is recognised: a walk that passes a shim that was not found yet must not be remembered.
+    registry.unfound_shims.store(launched.len(), Ordering::Release);
     let server = tokio::spawn(http::serve_unix(Arc::clone(&front), listener));
     ops.enter_state(DaemonState::Recovering, None);
-    let registry = Arc::clone(&ops.registry);
     crate::blocking(move || recovery::adopt_all(&registry, &launched)).await?;
     ops.wait_for_commits().await;
     ops.enter_state(DaemonState::Ready, None);

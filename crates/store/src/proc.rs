@@ -25,10 +25,11 @@ fn path_of(pid: u32, file: &str) -> String {
     format!("/proc/{pid}/{file}")
 }
 
-/// Reads a whole file. The kernel states no length for it, and a buffer that begins small would be read into in pieces.
+/// Reads a whole file. The kernel states no length for it, so the bound avoids two calls that ask for one; a buffer that
+/// begins small would be read into in pieces.
 fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(4096);
-    fs::File::open(path)?.read_to_end(&mut bytes)?;
+    fs::File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

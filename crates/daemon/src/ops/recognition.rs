@@ -21,7 +21,7 @@ use std::{
     collections::HashSet,
     net::SocketAddr,
     os::fd::AsFd,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 /// The prefix of every token.
@@ -196,27 +196,41 @@ fn is_known_person(
     })
 }
 
-/// Processes that were recognised as a person's. One stays so until an agent is registered: it cannot become the child
-/// of a shim.
+/// Processes that were recognised as a person's, and their ancestors. They stay so until an agent is registered: none
+/// can become the child of a shim.
 #[derive(Default)]
-pub(crate) struct KnownPeople {
-    persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
+pub(crate) struct KnownPeople(Mutex<KnownProcessSets>);
+
+#[derive(Default)]
+struct KnownProcessSets {
+    roster: Arc<Roster>,
+    persons: HashSet<Process>,
+    /// Processes that walks have passed. A program that a person's shell starts is recognised at its parent.
+    passed: HashSet<Process>,
 }
 
 const MAX_RECOGNISED_PROCESSES: usize = 1024;
 
 impl KnownPeople {
     fn contains(&self, roster: &Arc<Roster>, process: Process) -> bool {
-        let persons = lock(&self.persons);
-        Arc::ptr_eq(&persons.0, roster) && persons.1.contains(&process)
+        let known = lock(&self.0);
+        Arc::ptr_eq(&known.roster, roster) && known.persons.contains(&process)
     }
 
-    fn add(&self, roster: &Arc<Roster>, process: Process) {
-        let mut persons = lock(&self.persons);
-        if !Arc::ptr_eq(&persons.0, roster) || persons.1.len() >= MAX_RECOGNISED_PROCESSES {
-            *persons = (Arc::clone(roster), HashSet::new());
+    /// Whether walks end at this process. With registered agents they do not: a process may have left one, and only its
+    /// whole chain shows that.
+    fn has_passed(&self, roster: &Arc<Roster>, process: Process) -> bool {
+        let known = lock(&self.0);
+        Arc::ptr_eq(&known.roster, roster) && known.passed.contains(&process) && roster.agents().next().is_none()
+    }
+
+    fn add(&self, roster: &Arc<Roster>, process: Process, passed: Vec<Process>) {
+        let mut known = lock(&self.0);
+        if !Arc::ptr_eq(&known.roster, roster) || known.persons.len() + known.passed.len() >= MAX_RECOGNISED_PROCESSES {
+            *known = KnownProcessSets { roster: Arc::clone(roster), ..KnownProcessSets::default() };
         }
-        persons.1.insert(process);
+        known.persons.insert(process);
+        known.passed.extend(passed);
     }
 }
 
@@ -228,9 +242,11 @@ fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer,
     if let Some(process) = before.filter(|p| ops.known_people.contains(&roster, *p)) {
         return Ok(Peer::Person(process));
     }
-    let found = with_known_processes(ops, |known| peer::recognise(pid, pin, known))?;
+    // Until all shims of the last daemon are found, a walk may pass one.
+    let knows_all_shims = ops.registry.unfound_shims.load(Ordering::Acquire) == 0;
+    let (found, passed) = with_known_processes(ops, |known| peer::recognise(pid, pin, known))?;
     if let Peer::Person(process) = found {
-        ops.known_people.add(&roster, process);
+        ops.known_people.add(&roster, process, if knows_all_shims { passed } else { Vec::new() });
     }
     Ok(found)
 }
@@ -242,6 +258,7 @@ fn with_known_processes<T>(ops: &Ops, inspect: impl FnOnce(&KnownProcesses<'_>) 
         shim: &|pid| ops.registry.task_of_shim(pid),
         agent: &|process| roster.session_of_agent(process).map(|s| s.id),
         left: &|chain| left_agent::find_trace(chain, &roster),
+        passed: &|process| ops.known_people.has_passed(&roster, process),
         daemon: std::process::id(),
     })
 }

@@ -58,10 +58,9 @@ pub(crate) fn adopt_all(registry: &Arc<ShimRegistry>, tasks: &[TaskId]) {
     let (done, all) = mpsc::channel();
     for task in tasks.iter().copied() {
         let (registry, done) = (Arc::clone(registry), done.clone());
-        registry.unfound_shims.fetch_add(1, Ordering::Relaxed);
         let adopting = thread::Builder::new().name("adopt".into()).spawn(move || {
             settle_or_adopt(&registry, task, None);
-            registry.unfound_shims.fetch_sub(1, Ordering::Relaxed);
+            registry.unfound_shims.fetch_sub(1, Ordering::Release);
             let _ = done.send(());
         });
         if let Err(e) = adopting {
