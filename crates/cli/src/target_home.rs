@@ -60,6 +60,8 @@ pub(crate) fn reach() -> anyhow::Result<Client> {
         Err(e) if !own => {
             return Err(e).context("the system service does not answer; see: csn service status --system");
         }
+        // It holds its home, so no other daemon can start.
+        Err(e) if e.is_timeout() => return Err(e).context("the daemon does not answer; see: csn doctor"),
         // A daemon that is just ending may still have accepted the call.
         Err(e) if e.is_daemon_gone() => {}
         Err(e) => return Err(e.into()),

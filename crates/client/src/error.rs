@@ -30,6 +30,12 @@ impl ClientError {
         matches!(self, Self::NoDaemon { .. } | Self::Broken(_))
     }
 
+    /// Whether the daemon did not answer within the time limit of the call.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Broken(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+    }
+
     pub(crate) fn unreadable(error: impl std::fmt::Display) -> Self {
         Self::UnreadableAnswer(error.to_string())
     }

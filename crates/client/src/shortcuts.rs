@@ -24,12 +24,6 @@ impl Client {
         Ok(self.send(&calls::tasks::ask(request))?.task)
     }
 
-    /// Requests a command with a key: a repetition with the same key, even to a later daemon, is the same task and runs
-    /// once.
-    pub fn ask_with_key(&self, request: &Request, key: &str) -> Result<TaskState> {
-        Ok(self.send(&calls::tasks::ask(request).with_key(key))?.task)
-    }
-
     pub fn tasks(&self, query: &TaskQuery) -> Result<TaskPage> {
         self.send(&calls::tasks::list(query))
     }

@@ -180,6 +180,16 @@ fn a_second_signal_shortens_the_deadlines_and_a_third_ends_immediately() {
 }
 
 #[test]
+fn a_daemon_that_hangs_does_not_hang_csn_run() {
+    let daemon = TestHome::started(CSN);
+    signal(daemon.daemon_pid(), Signal::STOP);
+    let run = daemon.csn(&["run", "true"]);
+    signal(daemon.daemon_pid(), Signal::CONT);
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(!run.status.success() && said.contains("the daemon does not answer; see: csn doctor"), "{said}");
+}
+
+#[test]
 fn a_supervisor_that_does_not_answer_is_ended_with_its_task() {
     let daemon = TestHome::started(CSN);
     let task = daemon.ask("(setsid sleep 1003 &); echo began; while :; do sleep 1; done");

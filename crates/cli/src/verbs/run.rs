@@ -25,7 +25,7 @@ use crate::{
     },
 };
 use anyhow::{Context as _, bail};
-use countersign_client::{Client, ClientError};
+use countersign_client::{Client, ClientError, calls};
 use countersign_model::{
     Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, RecordContent, Request,
     Status, TaskId, TaskState, Tool, WaitsFor, is_base_variable,
@@ -39,6 +39,8 @@ use std::{
 
 /// How many tasks one `csn run` requests if the daemon dies before each of them starts.
 const MAX_REQUESTS: u32 = 5;
+/// How long a daemon may take for its first answer before `csn run` asks whether it lives.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let request = build_request(&args)?;
@@ -75,20 +77,22 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// the request with the same key: either it knows the task, or the first daemon never recorded the request.
 fn request_task(client: &Client, request: &Request) -> anyhow::Result<TaskState> {
     let key = send::random_key();
-    let mut answer = client.ask_with_key(request, &key);
+    let ask = calls::tasks::ask(request).with_key(&key);
+    // A daemon that hangs is found out then; one that only takes longer is asked again, with as much time as it needs.
+    let mut answer = client.send(&ask.clone().with_timeout(FIRST_ANSWER_TIMEOUT));
     // Looked for only now: a daemon almost always runs, and asking whether it does costs a round trip.
     if let Err(ClientError::NoDaemon { .. }) = answer {
         reach()?;
-        answer = client.ask_with_key(request, &key);
+        answer = client.send(&ask);
     }
     loop {
         match answer {
             Err(e) if e.is_daemon_gone() => {
                 reach_again().context("the daemon went away before it answered whether the command may run")?
             }
-            asked => return Ok(asked?),
+            asked => return Ok(asked?.task),
         }
-        answer = client.ask_with_key(request, &key);
+        answer = client.send(&ask);
     }
 }
 
