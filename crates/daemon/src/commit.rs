@@ -287,6 +287,8 @@ impl CommitLoop {
     fn handle_call(&mut self, call: CommitCall, batch: &mut CommitBatch) {
         let pending = &mut batch.pending;
         match call {
+            // The asker has gone away, and nothing was decided yet.
+            CommitCall::Ask { reply, .. } if reply.is_closed() => {}
             // These calls were accepted before the daemon began to stop.
             CommitCall::Ask { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
             CommitCall::Answer { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),

@@ -55,6 +55,19 @@ fn a_repeated_key_is_one_task_and_another_body_is_refused() {
 }
 
 #[test]
+fn a_request_of_a_client_that_has_gone_away_is_not_decided() {
+    let daemon = Daemon::new();
+    let (caller, request) = (person(), daemon.request("git push origin main"));
+    let asking = daemon.run(ops::intake::prepare(&daemon.ops, &caller, request, None)).ok().unwrap();
+    let (reply, outcome) = tokio::sync::oneshot::channel();
+    drop(outcome);
+    daemon.ops.commit.send_ask(asking, reply);
+    daemon.run(daemon.ops.wait_for_commits());
+    let page = daemon.run(ops::tasks::list(&daemon.ops, &person(), parse(json!({})))).unwrap();
+    assert!(page.tasks.is_empty());
+}
+
+#[test]
 fn an_invalid_request_is_refused_before_the_decision() {
     let daemon = Daemon::new();
     let with = |mut base: Value, more: Value| -> Request {

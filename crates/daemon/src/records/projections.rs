@@ -12,8 +12,8 @@ use std::{
 };
 
 const MAX_CACHED_TASKS: usize = 64;
-/// How often an unsettled task that does not change is shown.
-const SHOW_INTERVAL: Duration = Duration::from_millis(5);
+/// How often an unsettled task is shown.
+const SHOW_INTERVAL: Duration = Duration::from_millis(20);
 /// How many finished tasks are cached for lists: a few megabytes.
 const MAX_CACHED_SEALED_TASKS: usize = 1024;
 
@@ -127,20 +127,16 @@ impl Records {
         Ok(folding.state.as_ref().is_some_and(|s| self.has_last_record(s) && seq >= s.next_seq))
     }
 
-    /// Waits until a task may be shown again: it has changed or settled since it was shown last, or that was a while
-    /// ago. A client that asks again and again would take the processor from the task that it waits for.
+    /// Waits until a task may be shown again: it has settled, or it was shown last a while ago. A client that asks again
+    /// and again would take the processor from the task that it waits for.
     pub(crate) async fn pace(&self, task: TaskId) {
-        let unchanged = || {
-            let folding = self.projections.get(task)?;
+        let left = self.projections.get(task).and_then(|folding| {
             let folding = lock(&folding);
-            let left = (folding.shown_at? + SHOW_INTERVAL).checked_duration_since(clock::steady())?;
-            let notifications = self.shims.subscribe_live(task)?;
-            let same = folding.last_notification == Some(*notifications.borrow());
             let open = folding.state.as_ref().is_some_and(|state| !state.settled());
-            (same && open).then_some((left, notifications))
-        };
-        if let Some((left, mut notifications)) = unchanged() {
-            let _ = tokio::time::timeout(left, notifications.changed()).await;
+            (folding.shown_at.filter(|_| open)? + SHOW_INTERVAL).checked_duration_since(clock::steady())
+        });
+        if let Some(left) = left {
+            let _ = tokio::time::timeout(left, self.shims.wait_until_settled(task)).await;
         }
     }
 
@@ -161,10 +157,11 @@ impl Records {
         Ok(json.get_or_insert_with(fresh).clone())
     }
 
-    /// Caches the state of a task that was just created.
+    /// Caches the state of a task that was just created, and that the answer to its request shows.
     pub(crate) fn cache_new_task(&self, state: &TaskState) {
         let stream = TaskStream::continuing(&self.home, state);
-        let folding = TaskFold::new(stream, Some(state.clone()));
+        let shown_at = Some(clock::steady());
+        let folding = TaskFold { shown_at, ..TaskFold::new(stream, Some(state.clone())) };
         self.projections.remember(state.task_id, Arc::new(Mutex::new(folding)));
     }
 

@@ -148,11 +148,6 @@ impl ShimRegistry {
         self.live_task(task).notifications.subscribe()
     }
 
-    /// Like [`Self::subscribe`]; none for a task that has no entry.
-    pub(crate) fn subscribe_live(&self, task: TaskId) -> Option<watch::Receiver<u64>> {
-        Some(crate::lock(&self.live).get(&task)?.notifications.subscribe())
-    }
-
     /// The number of the last notification of an unsettled task. While it stays the same, so does the task.
     pub(crate) fn last_notification(&self, task: TaskId) -> Option<u64> {
         let live = crate::lock(&self.live);
