@@ -1,6 +1,7 @@
 //! `test`: every check, the cheapest first. `soak`: the slow tests.
 
 use crate::{Result, cargo, command, debian, run};
+use std::process::Command;
 
 /// The programs that the tests start, with their Debian packages.
 pub(crate) const REQUIRED_PROGRAMS: &[(&str, &str)] = &[
@@ -45,11 +46,26 @@ pub(crate) fn run_slow_tests() -> Result<()> {
 fn run_tests(extra: &[&str]) -> Result<()> {
     let features = ["--workspace", "--features", "countersign-bin/crash-points"];
     let ignored = extra.contains(&"--ignored");
+    let mut tests = cargo();
     if is_available("cargo-nextest") {
         let only = if ignored { ["--run-ignored", "only"].as_slice() } else { &[] };
-        run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(features).args(only))
+        tests.args(["nextest", "run", "--no-fail-fast"]).args(features).args(only);
     } else {
-        run(cargo().args(["test", "--no-fail-fast", "--lib", "--bins", "--tests"]).args(features).arg("--").args(extra))
+        tests.args(["test", "--no-fail-fast", "--lib", "--bins", "--tests"]).args(features).arg("--").args(extra);
+    }
+    if !ignored {
+        repeat_random_inputs(&mut tests);
+    }
+    run(&mut tests)
+}
+
+/// The tests draw the same random inputs in every run, so that a result says something about the change under test. The
+/// slow tests, `differential` and `fuzz` draw new ones.
+fn repeat_random_inputs(tests: &mut Command) {
+    for variable in ["CSN_SEED", "PROPTEST_RNG_SEED"] {
+        if std::env::var_os(variable).is_none() {
+            tests.env(variable, "20");
+        }
     }
 }
 
