@@ -215,20 +215,35 @@ fn write_keywords(out: &mut String, rules: &[RuleSource]) -> Result<(), Box<dyn 
         writeln!(out, "({head:?}, &[{}]),", of_head.iter().map(|(k, n)| keyword(k, *n)).collect::<String>())?;
     }
     out.push_str("];\n");
-    let inside: Vec<[u8; HEAD_BYTES]> = rules
+    let inside: Vec<&[u8]> = rules
         .iter()
         .filter(|r| !r.bounded || r.before.is_some() || r.check.is_some())
         .flat_map(|r| r.keywords.iter().chain(&r.encoded))
-        .map(|k| k.as_bytes()[..HEAD_BYTES].try_into())
-        .collect::<Result<_, _>>()?;
-    write_bits(out, "HEAD_BITS", "the first bytes of a keyword", heads.keys())?;
-    write_bits(out, "INSIDE_BITS", "the first bytes of a keyword that also counts inside words", &inside)?;
-    let wrapped: Vec<[u8; HEAD_BYTES]> = wrapped_keywords(rules)
+        .map(String::as_bytes)
+        // A sign begins a word wherever it stands.
+        .filter(|k| k[0].is_ascii_alphanumeric())
+        .collect();
+    let wrapped = wrapped_keywords(rules);
+    let wrapped: Vec<&[u8]> = wrapped.iter().map(|(text, ..)| text.as_bytes()).collect();
+    let head = |text: &&[u8]| [text[0], text[1], text[2]];
+    let (inside_heads, wrapped_heads): (Vec<_>, Vec<_>) =
+        (inside.iter().map(head).collect(), wrapped.iter().map(head).collect());
+    // Behind the first byte; the byte behind a keyword of three may be any.
+    let second = |text: &&[u8]| -> Vec<[u8; HEAD_BYTES]> {
+        let thirds = text.get(3).map_or(0..=u8::MAX, |b| *b..=*b);
+        thirds.map(|third| [text[1], text[2], third]).collect()
+    };
+    let inward: Vec<_> = inside
         .iter()
-        .map(|(text, ..)| text.as_bytes()[..HEAD_BYTES].try_into())
-        .collect::<Result<_, _>>()?;
-    write_bits(out, "WRAPPED_BITS", "the first bytes of a keyword in base64", &wrapped)?;
-    write_bits(out, "ANY_BITS", "the first bytes of any keyword, plain or in base64", heads.keys().chain(&wrapped))?;
+        .chain(&wrapped)
+        .flat_map(second)
+        .chain(inside_heads.clone())
+        .chain(wrapped_heads.clone())
+        .collect();
+    write_bits(out, "HEAD_BITS", "the first bytes of a keyword", heads.keys())?;
+    write_bits(out, "INSIDE_BITS", "the first bytes of a keyword that also counts inside words", &inside_heads)?;
+    write_bits(out, "WRAPPED_BITS", "the first bytes of a keyword in base64", &wrapped_heads)?;
+    write_bits(out, "INWARD_BITS", "the first three bytes of both, and of the three behind the first", &inward)?;
     Ok(())
 }
 

@@ -6,11 +6,11 @@
 //! sequences. After a [`Pause`] prefixes of known secrets under four bytes and words without digits are not held.
 
 use crate::{
-    Mask, context,
+    Mask, PLACEHOLDER_START, context,
     generated::Composition,
     learned::ShownSecrets,
     link,
-    mask::Hit,
+    mask::{Hit, SecretTag},
     runs,
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
@@ -41,13 +41,14 @@ pub(crate) enum Pause {
     End,
 }
 
-/// A part of the stream, and the text that replaces it.
+/// A part of the stream, and what replaces it: a placeholder, if it has a tag, and a text.
 #[derive(Debug, Clone)]
 pub(crate) struct Replacement {
     pub(crate) raw: Range<usize>,
-    pub(crate) text: Vec<u8>,
     /// The rule that found it; none for the rest of a run that was already counted.
     pub(crate) rule: Option<RuleId>,
+    tag: Option<SecretTag>,
+    text: Vec<u8>,
 }
 
 /// A line that may continue a token of the line before.
@@ -75,6 +76,25 @@ pub(crate) struct Engine {
     /// Replacements of texts inside escape sequences.
     string_replacements: Vec<Replacement>,
     learned: ShownSecrets,
+}
+
+impl Replacement {
+    /// What is written instead, in parts.
+    pub(crate) fn parts(&self) -> [&[u8]; 4] {
+        match (&self.rule, &self.tag) {
+            (Some(rule), Some(tag)) => [PLACEHOLDER_START.as_bytes(), rule.as_bytes(), tag, &self.text],
+            _ => [&[], &[], &[], &self.text],
+        }
+    }
+
+    /// How many bytes are written instead.
+    pub(crate) fn written_bytes(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    fn write(&self, into: &mut Vec<u8>) {
+        self.parts().iter().for_each(|part| into.extend_from_slice(part));
+    }
 }
 
 impl Continuation {
@@ -114,8 +134,9 @@ impl Engine {
         if let Some(rule) = engine.replacements.iter().find_map(|e| e.rule.clone()) {
             self.string_replacements.push(Replacement {
                 raw: range,
-                text: engine.apply_replacements(text),
                 rule: Some(rule),
+                tag: None,
+                text: engine.apply_replacements(text),
             });
         }
     }
@@ -126,7 +147,7 @@ impl Engine {
         let mut at = 0;
         for replacement in &self.replacements {
             out.extend_from_slice(&raw[at..replacement.raw.start]);
-            out.extend_from_slice(&replacement.text);
+            replacement.write(&mut out);
             at = replacement.raw.end;
         }
         out.extend_from_slice(&raw[at..]);
@@ -301,7 +322,7 @@ impl Engine {
         if to > self.decided {
             let text = self.escapes_between(raw, self.decided, to);
             let range = self.visible.raw_offset(self.decided)..self.visible.raw_offset(to - 1) + 1;
-            self.replacements.push_back(Replacement { raw: range, text, rule: None });
+            self.replacements.push_back(Replacement { raw: range, rule: None, tag: None, text });
             self.decided = to;
         }
         if stop.is_some() {
@@ -318,11 +339,10 @@ impl Engine {
         while start + 1 < span.end && is_break(view.bytes[start]) {
             start += 1;
         }
-        let mut text = Vec::with_capacity(48);
-        mask.write_placeholder(&span.rule, &view.without_breaks(start..span.end), &mut text);
+        let tag = Some(mask.tag_of(&view.without_breaks(start..span.end)));
         let range = self.visible.raw_offset(start)..self.visible.raw_offset(span.end - 1) + 1;
-        text.extend(self.escapes_between(raw, start, span.end));
-        self.replacements.push_back(Replacement { raw: range, text, rule: Some(span.rule) });
+        let text = self.escapes_between(raw, start, span.end);
+        self.replacements.push_back(Replacement { raw: range, rule: Some(span.rule), tag, text });
         self.decided = span.end;
     }
 
@@ -336,7 +356,7 @@ impl Engine {
             {
                 let replacement = self.string_replacements.remove(n);
                 out.extend_from_slice(&raw[at..replacement.raw.start]);
-                out.extend_from_slice(&replacement.text);
+                replacement.write(&mut out);
                 at = replacement.raw.end;
             }
             out.extend_from_slice(&raw[at..gap.end]);

@@ -5,8 +5,11 @@
 
 use crate::{
     line_breaks::BreakPlaces,
-    rules::{ANY_BITS, INSIDE_BITS, KEYWORD_HEADS, Keyword, WRAPPED_BITS, has_head, has_head_of, keywords_with_head},
-    runs::{self, MIN_RUN_BYTES, Run, byte_class, is_run_byte, run_start},
+    rules::{
+        HEAD_BITS, INSIDE_BITS, INWARD_BITS, KEYWORD_HEADS, Keyword, WRAPPED_BITS, has_head, has_head_of,
+        keywords_with_head,
+    },
+    runs::{self, MIN_RUN_BYTES, Run, is_run_byte, run_start},
     visible_text::is_break,
 };
 use std::{ops::Range, sync::OnceLock};
@@ -227,33 +230,39 @@ fn for_each_keyword(
     if part.start >= last {
         return;
     }
-    let mut inspect = |at: usize, head: [u8; 3]| {
+    let head = |at: usize| [text[at], text[at + 1], text[at + 2]];
+    let mut report = |at: usize, head: [u8; 3]| {
+        for keyword in keywords_with_head(head).iter().filter(|k| text[at..].starts_with(k.text.as_bytes())) {
+            found(at, at + keyword.text.len(), keyword.rule);
+        }
+    };
+    let mut inspect_inward = |at: usize| {
+        let head = head(at);
         if has_head(&WRAPPED_BITS, head) {
             wrapped(at);
         }
-        let keywords = keywords_with_head(head);
-        if !keywords.is_empty() && (has_head(&INSIDE_BITS, head) || begins_word(text, at)) {
-            for keyword in keywords.iter().filter(|k| text[at..].starts_with(k.text.as_bytes())) {
-                found(at, at + keyword.text.len(), keyword.rule);
-            }
+        if has_head(&INSIDE_BITS, head) && !runs::may_begin_word(text, at) {
+            report(at, head);
         }
     };
-    for (at, bytes) in (part.start..last).zip(text[part.start..].array_windows()) {
-        if has_head_of(&ANY_BITS, *bytes) {
-            inspect(at, [bytes[0], bytes[1], bytes[2]]);
+    // Every second place is tested, for keywords that begin there or one byte before.
+    let searched = &text[part.start..text.len().min(last + 4)];
+    let mut bytes = u32::from(searched[0]) << 16 | u32::from(searched[1]) << 24;
+    for (n, pair) in searched[2..].as_chunks::<2>().0.iter().enumerate() {
+        bytes = bytes >> 16 | u32::from(u16::from_le_bytes(*pair)) << 16;
+        if has_head_of(&INWARD_BITS, bytes) {
+            let at = part.start + 2 * n;
+            (at.saturating_sub(1).max(part.start)..last.min(at + 1)).for_each(&mut inspect_inward);
         }
     }
-    if last + 2 == text.len()
-        && let Some(&head) = text.last_chunk()
-    {
-        inspect(text.len() - 3, head);
+    // Those tests end before the last heads.
+    if last + 2 == text.len() {
+        (part.start.max(last.saturating_sub(2))..last).for_each(&mut inspect_inward);
     }
-}
-
-/// Whether a word begins here: behind a byte that is no letter or digit, or near an escape (`\n`, `%3D`, `\u003d`).
-fn begins_word(text: &[u8], at: usize) -> bool {
-    byte_class(text[at]) == 0
-        || at == 0
-        || byte_class(text[at - 1]) == 0
-        || text[at.saturating_sub(6)..at].iter().any(|b| matches!(b, b'\\' | b'%'))
+    runs::for_each_word_start(text, part.start..last, |at| {
+        let head = head(at);
+        if has_head(&HEAD_BITS, head) {
+            report(at, head);
+        }
+    });
 }

@@ -14,6 +14,7 @@ use crate::{
     wrapped,
 };
 use countersign_model::{Digest, RedactionRule};
+use siphasher::sip::SipHasher24;
 use std::sync::{Arc, OnceLock};
 
 /// The texts of one fixed search. Fewer make more passes, more make more false positives.
@@ -24,7 +25,8 @@ pub struct Mask {
     values: Vec<Vec<u8>>,
     built: OnceLock<KnownValues>,
     user: Option<Arc<UserRules>>,
-    key: [u8; 32],
+    /// Gives each secret the tag of its placeholder.
+    tags: SipHasher24,
 }
 
 /// The rules of a user, compiled.
@@ -134,6 +136,9 @@ pub fn warm_up() {
     let _ = fixed_search();
 }
 
+/// The end of a placeholder: `:3fa7]`.
+pub(crate) type SecretTag = [u8; 6];
+
 /// What was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Hit {
@@ -161,8 +166,12 @@ impl Mask {
 
     #[must_use]
     pub fn with_rules(key: Digest, known: KnownSecrets, user: Option<Arc<UserRules>>) -> Self {
-        let values = known.forms.into_iter().collect();
-        Self { values, built: OnceLock::new(), user, key: *key.as_bytes() }
+        let key = u128::from_le_bytes(std::array::from_fn(|n| key.as_bytes()[n]));
+        Self::with_tags(SipHasher24::new_with_keys(key as u64, (key >> 64) as u64), known, user)
+    }
+
+    fn with_tags(tags: SipHasher24, known: KnownSecrets, user: Option<Arc<UserRules>>) -> Self {
+        Self { values: known.forms.into_iter().collect(), built: OnceLock::new(), user, tags }
     }
 
     /// Whether it knows secrets beside the rules.
@@ -176,14 +185,14 @@ impl Mask {
     pub fn with_values<'a>(&self, values: impl IntoIterator<Item = &'a String>) -> Self {
         let mut known = KnownSecrets { forms: self.values.iter().cloned().collect() };
         values.into_iter().for_each(|value| known.add(value));
-        Self::with_rules(Digest::from_bytes(self.key), known, self.user.clone())
+        Self::with_tags(self.tags, known, self.user.clone())
     }
 
     /// This mask with more known secrets.
     #[must_use]
     pub fn with_known(&self, known: &KnownSecrets) -> Self {
         let forms = self.values.iter().chain(&known.forms).cloned().collect();
-        Self::with_rules(Digest::from_bytes(self.key), KnownSecrets { forms }, self.user.clone())
+        Self::with_tags(self.tags, KnownSecrets { forms }, self.user.clone())
     }
 
     /// A mask of the rules alone.
@@ -295,13 +304,11 @@ impl Mask {
         }
     }
 
-    pub(crate) fn write_placeholder(&self, rule: &str, secret: &[u8], into: &mut Vec<u8>) {
-        let hash = blake3::keyed_hash(&self.key, secret);
-        let [a, b, ..] = *hash.as_bytes();
+    /// The end of the placeholder of a secret: the same for the same secret.
+    pub(crate) fn tag_of(&self, secret: &[u8]) -> SecretTag {
+        let [a, b, ..] = self.tags.hash(secret).to_le_bytes();
         let hex = |n: u8| b"0123456789abcdef"[usize::from(n & 15)];
-        into.extend_from_slice(b"[redacted:");
-        into.extend_from_slice(rule.as_bytes());
-        into.extend_from_slice(&[b':', hex(a >> 4), hex(a), hex(b >> 4), hex(b), b']']);
+        [b':', hex(a >> 4), hex(a), hex(b >> 4), hex(b), b']']
     }
 }
 

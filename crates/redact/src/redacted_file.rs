@@ -49,12 +49,9 @@ impl RedactedFile {
         let (mut spans, mut growth) = (Vec::with_capacity(engine.replacements.len()), 0isize);
         for replacement in engine.replacements {
             let start = replacement.raw.start.wrapping_add_signed(growth);
-            spans.push(PlaceholderSpan {
-                clean: start..start + replacement.text.len(),
-                raw: replacement.raw.clone(),
-                rule: replacement.rule,
-            });
-            growth += replacement.text.len() as isize - replacement.raw.len() as isize;
+            let length = replacement.written_bytes();
+            growth += length as isize - replacement.raw.len() as isize;
+            spans.push(PlaceholderSpan { clean: start..start + length, raw: replacement.raw, rule: replacement.rule });
         }
         Self { raw, clean, placeholders: spans }
     }

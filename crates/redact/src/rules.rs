@@ -218,7 +218,8 @@ impl<'a> ShapeRun<'a> {
     #[inline]
     pub(crate) fn take_plain(&mut self, text: &[u8]) -> usize {
         let ShapeRun::Counted { shape, count } = self else { return 0 };
-        let taken = text.iter().take(shape.max - *count).take_while(|b| shape.plain[usize::from(**b)]).count();
+        let text = &text[..text.len().min(shape.max - *count)];
+        let taken = text.iter().position(|b| !shape.plain[usize::from(*b)]).unwrap_or(text.len());
         *count += taken;
         taken
     }
@@ -325,10 +326,10 @@ pub(crate) fn has_head(bits: &[u64; 1024], head: [u8; 3]) -> bool {
     has_bit(bits, head_number(head))
 }
 
-/// The same for the first three of four bytes, which are read at once.
+/// The same for the first three of four bytes, which are in a number from the lowest on.
 #[inline]
-pub(crate) fn has_head_of(bits: &[u64; 1024], bytes: [u8; 4]) -> bool {
-    has_bit(bits, u32::from_le_bytes(bytes) & 0x00ff_ffff)
+pub(crate) fn has_head_of(bits: &[u64; 1024], bytes: u32) -> bool {
+    has_bit(bits, bytes & 0x00ff_ffff)
 }
 
 #[inline]

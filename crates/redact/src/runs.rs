@@ -4,6 +4,7 @@
 //! 64 bytes at a time, by code that the compiler turns into vector instructions, and rules look only in and near runs.
 
 use crate::visible_text::is_break;
+use std::ops::Range;
 
 /// Shorter stretches are no runs.
 pub(crate) const MIN_RUN_BYTES: usize = 20;
@@ -79,12 +80,20 @@ static BYTE_CLASSES: [u8; 256] = {
     table
 };
 
+/// Whether these are the classes of two bytes that differ, and of two letters or digits.
+#[inline]
+fn is_class_change(last: u8, now: u8) -> bool {
+    // A bit for each pair of classes, without branches.
+    const CHANGES: u16 = 1 << 0b01_10 | 1 << 0b01_11 | 1 << 0b10_01 | 1 << 0b10_11 | 1 << 0b11_01 | 1 << 0b11_10;
+    CHANGES >> (last << 2 | now) & 1 != 0
+}
+
 /// Whether a run changes often enough between lower case, upper case and digits, or has many digits.
 pub(crate) fn is_mixed_run(run: &[u8]) -> bool {
     let (mut last, mut changes, mut digits) = (0, 0, 0);
     for b in run {
         let now = byte_class(*b);
-        changes += u32::from(now != last && now != 0 && last != 0);
+        changes += u32::from(is_class_change(last, now));
         last = now;
         digits += u32::from(now == DIGIT_CLASS);
         if changes >= MIN_CLASS_CHANGES || digits >= MIN_DIGITS {
@@ -178,6 +187,52 @@ fn report_inner_runs(block: &[u8; BLOCK_BYTES], at: usize, runs: u64, mut long: 
     }
 }
 
+/// How far behind the sign of an escape (`\n`, `%3D`, `\u003d`) a word may begin.
+const ESCAPE_BYTES: usize = 6;
+
+/// Whether a word may begin here: a byte that is no letter or digit, one behind such a byte, or one near an escape.
+pub(crate) fn may_begin_word(text: &[u8], at: usize) -> bool {
+    byte_class(text[at]) == 0
+        || at == 0
+        || byte_class(text[at - 1]) == 0
+        || text[at.saturating_sub(ESCAPE_BYTES)..at].iter().any(|b| is_escape_lane(*b))
+}
+
+/// Reports where words may begin in a part of a text.
+pub(crate) fn for_each_word_start(text: &[u8], part: Range<usize>, mut report: impl FnMut(usize)) {
+    let before = &text[part.start.saturating_sub(ESCAPE_BYTES)..part.start];
+    // The bits of the bytes before a block, the nearest in the highest bit.
+    let mut last_signs = u64::from(before.last().is_none_or(|b| byte_class(*b) == 0)) << 63;
+    let mut last_escapes =
+        (0..).zip(before.iter().rev()).fold(0, |bits, (n, b)| bits | u64::from(is_escape_lane(*b)) << (63 - n));
+    for at in part.clone().step_by(BLOCK_BYTES) {
+        let (mut last, rest) = ([0; BLOCK_BYTES], &text[at..]);
+        let block = rest.first_chunk().unwrap_or_else(|| {
+            last[..rest.len()].copy_from_slice(rest);
+            &last
+        });
+        let signs = !pack(block, |b| is_letter_lane(b) | is_digit_lane(b));
+        let escapes = pack(block, is_escape_lane);
+        let mut starts = signs | signs << 1 | last_signs >> 63;
+        if escapes | last_escapes != 0 {
+            starts |= (1..=ESCAPE_BYTES).fold(0, |near, n| near | escapes << n | last_escapes >> (64 - n));
+        }
+        (last_signs, last_escapes) = (signs, escapes);
+        let length = part.end - at;
+        if length < BLOCK_BYTES {
+            starts &= (1 << length) - 1;
+        }
+        while starts != 0 {
+            report(at + starts.trailing_zeros() as usize);
+            starts &= starts - 1;
+        }
+    }
+}
+
+fn is_escape_lane(b: u8) -> bool {
+    (b == b'\\') | (b == b'%')
+}
+
 fn is_run_lane(b: u8) -> bool {
     is_letter_lane(b) | is_digit_lane(b) | (b == b'_') | (b == b'-') | (b == b'+') | (b == b'\n') | (b == b'\r')
 }
@@ -261,6 +316,17 @@ mod tests {
             let from = from.min(text.len());
             let later: Vec<Run> = runs_by_definition(text).into_iter().filter(|r| r.end > from).collect();
             prop_assert_eq!(runs(text, from), later);
+        }
+
+        #[test]
+        fn word_starts_are_found_as_defined(text in "([a-cA-C1-3]{1,40}|[_. \\\\%é]){0,40}", from in 0usize..90, to in 0usize..200) {
+            let text = text.as_bytes();
+            let to = to.min(text.len());
+            let from = from.min(to);
+            let defined: Vec<usize> = (from..to).filter(|at| may_begin_word(text, *at)).collect();
+            let mut found = Vec::new();
+            for_each_word_start(text, from..to, |at| found.push(at));
+            prop_assert_eq!(found, defined);
         }
     }
 }

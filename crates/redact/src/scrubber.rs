@@ -113,7 +113,7 @@ impl Scrubber {
     pub fn ready_bytes(&self) -> usize {
         let raw = self.engine.decided_raw - self.emitted;
         let (removed, added) =
-            self.engine.replacements.iter().fold((0, 0), |(r, a), e| (r + e.raw.len(), a + e.text.len()));
+            self.engine.replacements.iter().fold((0, 0), |(r, a), e| (r + e.raw.len(), a + e.written_bytes()));
         raw + added - removed
     }
 
@@ -215,7 +215,7 @@ impl Scrubber {
             if let Some(rule) = &replacement.rule {
                 self.findings.push(Finding { rule: rule.clone(), offset: self.offset + n as u64 });
             }
-            put(&mut out, &mut n, &replacement.text);
+            replacement.parts().iter().for_each(|part| put(&mut out, &mut n, part));
             at = replacement.raw.end;
             self.engine.replacements.pop_front();
         }

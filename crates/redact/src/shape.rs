@@ -333,7 +333,8 @@ pub(crate) fn inspect_continuation(view: TextView<'_>, at: usize, rule: &RuleId)
     let mut walk = view.walk(at);
     let mut begin = None;
     loop {
-        let plain = walk.rest(MAX_VALUE_BYTES).iter().take_while(|b| is_plain(**b)).count();
+        let rest = walk.rest(MAX_VALUE_BYTES);
+        let plain = rest.iter().position(|b| !is_plain(*b)).unwrap_or(rest.len());
         if plain > 0 {
             begin.get_or_insert(walk.at);
             walk.at += plain;
@@ -361,17 +362,12 @@ fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &
     let Some(at) = at else { return Inspection::Nothing };
     let value = &view.bytes[at..end];
     let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
-    // Another token: its own rule decides.
-    if let [a, b, c, ..] = value
-        && keywords_with_head([*a, *b, *c]).iter().any(|k| value.starts_with(k.text.as_bytes()))
-    {
-        return Inspection::Nothing;
-    }
-    // A name with a value, a path or a word does not continue a token.
+    // A word, a name with a value, or a path does not continue a token; and another token has a rule of its own.
     if value.len() < 4
+        || !looks_random(value)
         || matches!(follows, Some(b':' | b'(' | b'@'))
         || value.contains(&b'=') && !value.ends_with(b"=")
-        || !looks_random(value)
+        || keywords_with_head([value[0], value[1], value[2]]).iter().any(|k| value.starts_with(k.text.as_bytes()))
     {
         return Inspection::Nothing;
     }
@@ -380,6 +376,11 @@ fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &
 
 /// Whether this looks random rather than written: letters of both cases in the middle of a word, or digits among them.
 pub(crate) fn looks_random(value: &[u8]) -> bool {
+    // Most values are words in one case.
+    let one_case = |base: u8| value.iter().fold(true, |all, b| all & (b.wrapping_sub(base) < 26));
+    if one_case(b'a') || one_case(b'A') {
+        return false;
+    }
     let (mut changes, mut pairs, mut last) = (0, 0, 0);
     for b in value {
         let class = byte_class(*b);
