@@ -139,7 +139,7 @@ impl KeywordFinder<'_> {
             self.inspect_range(reach_start(self.text, run.start)..to);
         } else {
             // It may still be a token if it begins with a keyword.
-            self.find_keywords(run.start..run.start + 1);
+            self.find_keywords_at(run.start);
         }
     }
 
@@ -158,8 +158,7 @@ impl KeywordFinder<'_> {
             if wraps {
                 let found = &mut self.found.keywords;
                 let part = at.saturating_sub(2 * KEYWORD_REACH_BYTES)..at;
-                let report = |start, end, rule| found.push(KeywordMatch { start, end, rule, wrap: Some(at) });
-                for_each_keyword(self.text, part, report, |_| {});
+                for_each_keyword(self.text, part, |k| found.push(KeywordMatch { wrap: Some(at), ..k }), |_| {});
             }
         }
     }
@@ -189,31 +188,31 @@ impl KeywordFinder<'_> {
         }
     }
 
+    /// Finds the keywords that begin here.
+    fn find_keywords_at(&mut self, at: usize) {
+        let Some(&head) = self.text[at..].first_chunk() else { return };
+        if has_head(&HEAD_BITS, head) && (has_head(&INSIDE_BITS, head) || runs::may_begin_word(self.text, at)) {
+            self.found.keywords.extend(keywords_at(self.text, at));
+        }
+    }
+
     fn find_keywords(&mut self, part: Range<usize>) {
         let NearRuns { keywords, wrapped, .. } = &mut self.found;
-        for_each_keyword(
-            self.text,
-            part,
-            |start, end, rule| keywords.push(KeywordMatch { start, end, rule, wrap: None }),
-            |at| wrapped.push(at),
-        );
+        for_each_keyword(self.text, part, |keyword| keywords.push(keyword), |at| wrapped.push(at));
     }
 
     /// Finds keywords that a line break interrupts.
     fn find_broken_keywords(&mut self, part: Range<usize>) {
-        let mut at = part.start;
-        while let Some(n) = memchr::memchr2(b'\n', b'\r', self.text.get(at..part.end).unwrap_or_default()) {
-            at += n;
-            let (places, keywords) = broken_keywords();
-            let found = &mut self.found.keywords;
+        let found = &mut self.found.keywords;
+        let (places, keywords) = broken_keywords();
+        runs::for_each_break(self.text, part.start..part.end.min(self.text.len()), |at| {
             places.find_around(
                 self.text,
                 at,
                 |n| keywords[n].text.as_bytes(),
                 |n, start, end| found.push(KeywordMatch { start, end, rule: keywords[n].rule, wrap: None }),
             );
-            at += self.text[at..].iter().take_while(|b| is_break(**b)).count();
-        }
+        });
     }
 }
 
@@ -223,7 +222,7 @@ impl KeywordFinder<'_> {
 fn for_each_keyword(
     text: &[u8],
     part: Range<usize>,
-    mut found: impl FnMut(usize, usize, usize),
+    mut found: impl FnMut(KeywordMatch),
     mut wrapped: impl FnMut(usize),
 ) {
     let last = part.end.min(text.len().saturating_sub(2));
@@ -231,18 +230,13 @@ fn for_each_keyword(
         return;
     }
     let head = |at: usize| [text[at], text[at + 1], text[at + 2]];
-    let mut report = |at: usize, head: [u8; 3]| {
-        for keyword in keywords_with_head(head).iter().filter(|k| text[at..].starts_with(k.text.as_bytes())) {
-            found(at, at + keyword.text.len(), keyword.rule);
-        }
-    };
     let mut inspect_inward = |at: usize| {
         let head = head(at);
         if has_head(&WRAPPED_BITS, head) {
             wrapped(at);
         }
         if has_head(&INSIDE_BITS, head) && !runs::may_begin_word(text, at) {
-            report(at, head);
+            keywords_at(text, at).for_each(&mut found);
         }
     };
     // Every second place is tested, for keywords that begin there or one byte before.
@@ -260,9 +254,16 @@ fn for_each_keyword(
         (part.start.max(last.saturating_sub(2))..last).for_each(&mut inspect_inward);
     }
     runs::for_each_word_start(text, part.start..last, |at| {
-        let head = head(at);
-        if has_head(&HEAD_BITS, head) {
-            report(at, head);
+        if has_head(&HEAD_BITS, head(at)) {
+            keywords_at(text, at).for_each(&mut found);
         }
     });
+}
+
+/// The keywords that a text has at a place before its last two bytes.
+#[inline]
+fn keywords_at(text: &[u8], at: usize) -> impl Iterator<Item = KeywordMatch> {
+    let of_head = keywords_with_head([text[at], text[at + 1], text[at + 2]]).iter();
+    let here = of_head.filter(move |k| text[at..].starts_with(k.text.as_bytes()));
+    here.map(move |k| KeywordMatch { start: at, end: at + k.text.len(), rule: k.rule, wrap: None })
 }

@@ -113,9 +113,9 @@ impl KnownValues {
         if !self.in_runs.is_empty() {
             mixed.iter().for_each(|run| self.find_in_run(text, *run, &mut report));
         }
-        for at in memchr::memchr2_iter(b'\n', b'\r', text.get(from..).unwrap_or_default()).map(|n| from + n) {
+        runs::for_each_break(text, from..text.len(), |at| {
             self.broken.find_around(text, at, |n| &*self.values[n], |_, start, end| report(start, end));
-        }
+        });
         for searcher in &self.searchers {
             searcher.find_all(text, from, |start, end, _| report(start, end));
         }

@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher24;
 use std::sync::{Arc, OnceLock};
 
 /// The texts of one fixed search. Fewer make more passes, more make more false positives.
-const FIXED_SEARCHER_PATTERNS: usize = 53;
+const FIXED_SEARCHER_PATTERNS: usize = 40;
 
 /// What to search for. The streams of a task share it; it is compiled when the first of them has input.
 pub struct Mask {

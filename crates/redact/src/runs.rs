@@ -127,22 +127,12 @@ pub(crate) fn for_each_run(text: &[u8], from: usize, mut report: impl FnMut(Run)
             report(Run { start, end, mixed: is_mixed_run(&text[start..end]) });
         }
     };
-    let mut at = from;
-    while at < text.len() {
-        let mut last = [0u8; BLOCK_BYTES];
-        let block = match text[at..].first_chunk::<BLOCK_BYTES>() {
-            Some(block) => block,
-            None => {
-                last[..text.len() - at].copy_from_slice(&text[at..]);
-                &last
-            }
-        };
+    for_each_block(text, from..text.len(), |at, block, _| {
         let mut runs = pack(block, is_run_lane);
         if let Some(start) = open {
             let more = runs.trailing_ones();
             if more as usize == BLOCK_BYTES {
-                at += BLOCK_BYTES;
-                continue;
+                return;
             }
             crossing(start, at + more as usize, &mut report);
             runs = runs >> more << more;
@@ -158,8 +148,7 @@ pub(crate) fn for_each_run(text: &[u8], from: usize, mut report: impl FnMut(Run)
         if long != 0 {
             report_inner_runs(block, at, runs, long, &mut report);
         }
-        at += BLOCK_BYTES;
-    }
+    });
     if let Some(start) = open {
         crossing(start, text.len(), &mut report);
     }
@@ -205,27 +194,51 @@ pub(crate) fn for_each_word_start(text: &[u8], part: Range<usize>, mut report: i
     let mut last_signs = u64::from(before.last().is_none_or(|b| byte_class(*b) == 0)) << 63;
     let mut last_escapes =
         (0..).zip(before.iter().rev()).fold(0, |bits, (n, b)| bits | u64::from(is_escape_lane(*b)) << (63 - n));
-    for at in part.clone().step_by(BLOCK_BYTES) {
-        let (mut last, rest) = ([0; BLOCK_BYTES], &text[at..]);
-        let block = rest.first_chunk().unwrap_or_else(|| {
-            last[..rest.len()].copy_from_slice(rest);
-            &last
-        });
+    for_each_block(text, part, |at, block, within| {
         let signs = !pack(block, |b| is_letter_lane(b) | is_digit_lane(b));
         let escapes = pack(block, is_escape_lane);
         let mut starts = signs | signs << 1 | last_signs >> 63;
         if escapes | last_escapes != 0 {
-            starts |= (1..=ESCAPE_BYTES).fold(0, |near, n| near | escapes << n | last_escapes >> (64 - n));
+            // Behind an escape by one, by one or two, by one to four, by one to six.
+            let mut near = (u128::from(escapes) << 64 | u128::from(last_escapes)) << 1;
+            near |= near << 1;
+            near |= near << 2;
+            near |= near << 2;
+            starts |= (near >> 64) as u64;
         }
         (last_signs, last_escapes) = (signs, escapes);
-        let length = part.end - at;
-        if length < BLOCK_BYTES {
-            starts &= (1 << length) - 1;
-        }
-        while starts != 0 {
-            report(at + starts.trailing_zeros() as usize);
-            starts &= starts - 1;
-        }
+        report_bits(at, starts & within, &mut report);
+    });
+}
+
+/// Reports the line breaks of a part of a text.
+pub(crate) fn for_each_break(text: &[u8], part: Range<usize>, mut report: impl FnMut(usize)) {
+    for_each_block(text, part, |at, block, within| {
+        report_bits(at, pack(block, |b| (b == b'\n') | (b == b'\r')) & within, &mut report);
+    });
+}
+
+/// Reports the blocks of a part of a text, and which of their bytes belong to it. Behind the text are zeros.
+#[inline]
+fn for_each_block(text: &[u8], part: Range<usize>, mut report: impl FnMut(usize, &[u8; BLOCK_BYTES], u64)) {
+    let mut at = part.start;
+    while at < part.end {
+        let mut last = [0; BLOCK_BYTES];
+        let block = text[at..].first_chunk().unwrap_or_else(|| {
+            last[..text.len() - at].copy_from_slice(&text[at..]);
+            &last
+        });
+        report(at, block, u64::MAX >> BLOCK_BYTES.saturating_sub(part.end - at));
+        at += BLOCK_BYTES;
+    }
+}
+
+/// Reports the place of each bit that is set.
+#[inline]
+fn report_bits(at: usize, mut bits: u64, report: &mut impl FnMut(usize)) {
+    while bits != 0 {
+        report(at + bits.trailing_zeros() as usize);
+        bits &= bits - 1;
     }
 }
 
