@@ -11,8 +11,9 @@ use crate::{
     span::{Inspection, Rank, Span},
     value_reader::{BREAK, Quote, ValueReader},
     value_syntax::{
-        ValueExtent, find_value_end, read_changed_value, skip_block_header, skip_block_lines, skip_scheme, skip_text,
-        skip_type, skip_wrapper, skip_yaml_marker,
+        ValueExtent, find_value_end, read_changed_value, skip_block_header, skip_block_lines, skip_condition,
+        skip_continued_line, skip_format, skip_line_break, skip_long_quote, skip_scheme, skip_text,
+        skip_to_quoted_line, skip_type, skip_wrapper, skip_yaml_marker,
     },
     visible_text::TextView,
 };
@@ -148,6 +149,21 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     }
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     r.value = Some(r.at);
+    skip_continued_line(r)?;
+    match separator {
+        // `<name>`, and the value on the next line.
+        Separator::Tag if r.peek()? == BREAK && skip_line_break(r)? => {
+            _ = r.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?
+        }
+        Separator::Colon(_) | Separator::Equals(_) if strength >= NameStrength::Strong => skip_to_quoted_line(r)?,
+        _ => {}
+    }
+    if matches!(separator, Separator::Equals(_) | Separator::Colon(_))
+        && strength >= NameStrength::Strong
+        && skip_condition(r)?
+    {
+        separator = Separator::Compared;
+    }
     let mut quote = Quote::None;
     if matches!(separator, Separator::Colon(_)) && skip_block_header(r, begin)? {
         separator = Separator::Block;
@@ -185,12 +201,13 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let setting = value_setting(view, &name_info, separator, quote != Quote::None, follows, (shell, alone));
     let value = &*view.without_breaks(start..end);
     // `<password>V</password>`
-    if separator == Separator::Tag && !(follows == b'<' && r.peek_at(1)? == b'/') {
+    if separator == Separator::Tag && !is_end_tag_next(r)? {
         return Some(Inspection::Nothing);
     }
     let fits = match separator {
         Separator::Prose => !value.contains(&b'(') && follows != b'(' && guard::is_password_in_prose(value),
         Separator::Column => matches!(follows, b' ' | b'\t' | BREAK) && guard::is_token_in_column(value),
+        Separator::Compared => guard::is_certain_value(value),
         _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),
         _ => guard::is_secret(strength, name, value, &setting),
     };
@@ -209,6 +226,15 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         }));
     }
     conclude_value(r, start..end, separator, quote, rule_for(strength))
+}
+
+/// Whether an end tag follows, perhaps on the next line.
+fn is_end_tag_next(r: &ValueReader<'_>) -> Option<bool> {
+    let mut tag = ValueReader { view: r.view, at: r.at, value: None };
+    if tag.peek()? == BREAK && !tag.view.is_moved_at(tag.at) && skip_line_break(&mut tag)? {
+        tag.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    }
+    Some(tag.peek()? == b'<' && tag.peek_at(1)? == b'/')
 }
 
 /// The span of a value that is a secret, with what belongs to it behind its end.
@@ -292,8 +318,11 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     let opened = matches!(before(1), Some(b'"' | b'\'' | b'`')) || view.bytes[..begin].ends_with(b"&quot;");
     let (mut closed, mut subscript) = (false, false);
     for _ in 0..3 {
-        if r.take_byte(b']')? || before(1) == Some(b'{') && r.take_byte(b'}')? {
+        let in_braces = before(1) == Some(b'{') || closed && before(2) == Some(b'{');
+        if r.take_byte(b']')? || in_braces && r.take_byte(b'}')? {
             subscript = true;
+        } else if before(1) == Some(b'*') && r.peek()? == b'*' {
+            r.skip(2, |b| b == b'*')?;
         } else if r.read_quote()? != Quote::None {
             closed = true;
         } else {
@@ -350,6 +379,12 @@ fn may_separate(
     let in_tag = before(1) == Some(b'<');
     Some(match r.peek()? {
         b'=' | b':' | b'?' | b'+' | b'%' => true,
+        b'!' => r.peek_at(1)? == b'=',
+        b'{' => blanks == 0 && !closed && matches!(r.peek_at(1)?, b'"' | b'\''),
+        b';' | b']' => view.bytes[..begin].ends_with(b"variable="),
+        b'`' => blanks > 0 && !closed,
+        b'.' => blanks > 0 && !closed && r.peek_at(1)? == b'.' && r.peek_at(2)? == b'.',
+        b'<' if blanks > 0 && r.peek_at(1)? == b'<' => r.peek_at(2)? == b'<',
         b'>' if in_tag => true,
         b'-' => blanks > 0 && r.peek_at(1)? == b'>',
         b'<' if blanks > 0 && r.peek_at(1)? == b'-' => true,
@@ -363,10 +398,16 @@ fn may_separate(
         b'i' => blanks == 1 && !closed && r.peek_at(1)? == b's' && matches!(r.peek_at(2)?, b' ' | b':'),
         b'0'..=b'9' => blanks > 0 && !closed && is_typed_name(name) && r.peek_at(1)? == b' ',
         _ if in_tag && blanks > 0 => true,
-        b',' => opened && closed,
+        b',' => opened == closed && (opened || blanks == 0),
+        // A full-width colon.
+        0xef => r.peek_at(1)? == 0xbc && r.peek_at(2)? == 0x9a,
         b'|' | b'\'' => blanks > 0,
         // `name: NAME`, with the value on the next line.
-        BREAK => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
+        BREAK => {
+            let line = view.line_start(begin, MAX_NAME_REACH_BYTES);
+            let alone = [&b">>>"[..], b"-"].contains(&view.bytes[line..begin].trim_ascii());
+            alone || view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name"))
+        }
         _ => closed && blanks > 0,
     })
 }
@@ -379,6 +420,9 @@ fn read_value_start(
 ) -> Option<Option<Quote>> {
     // `let key: &str = "…"`: a type comes first.
     let typed = separator == Separator::Colon(true) && !name_info.closed && skip_type(r)?;
+    skip_format(r)?;
+    // `? name: › V`
+    skip_text(r, "› ".as_bytes())?;
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'N' | b'@');
     skip_wrapper(r)?;
@@ -410,6 +454,7 @@ fn read_value_start(
     };
     r.at += letters;
     let mut quote = r.read_quote()?;
+    skip_long_quote(r, quote)?;
     skip_scheme(r)?;
     if quote == Quote::None {
         quote = r.read_quote()?;

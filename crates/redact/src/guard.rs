@@ -1,10 +1,10 @@
 //! Decides whether the value of a telling name is a secret, or a word, a type, a variable, a call or a placeholder.
 use crate::{
-    generated::{Composition, capitalised_letters},
+    generated::{Composition, capitalised_letters, looks_generated, spoken_letters},
     name::NameStrength,
     rules::has_entropy,
     shape::looks_random,
-    words::{ALGORITHM_WORDS, PLACEHOLDER_WORDS},
+    words::{ALGORITHM_WORDS, PLACEHOLDER_WORDS, UI_WORDS},
 };
 use std::{collections::HashSet, sync::OnceLock};
 
@@ -39,7 +39,8 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     }
     // Variables and templates; a dollar inside a value belongs to the value.
     let closed = |open: &[u8], close: &[u8]| value.starts_with(open) && memchr::memmem::find(value, close).is_some();
-    let pairs: [(&[u8], &[u8]); 9] = [
+    let pairs: [(&[u8], &[u8]); 10] = [
+        (b"[", b"]"),
         (b"${", b"}"),
         (b"$(", b")"),
         (b"{{", b"}}"),
@@ -173,6 +174,11 @@ fn is_wordy(value: &[u8]) -> bool {
     })
 }
 
+/// A part of the path of a type: `serde_json`.
+fn is_wordy_part(part: &[u8]) -> bool {
+    is_wordy(part.strip_prefix(b"$").unwrap_or(part))
+}
+
 /// Whether letters could be words: words have no six consonants in a row, and have vowels.
 fn is_pronounceable(segment: &[u8]) -> bool {
     let letters: Vec<u8> = segment.iter().filter(|b| b.is_ascii_alphabetic()).copied().collect();
@@ -222,14 +228,22 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
     let name = value.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')).count();
     let indexed = name > 0 && matches!(value.get(name), Some(b'[' | b'('));
     let closes = value.contains(&b')') && !value.contains(&b'(') || !setting.quoted && value[0] == b'(';
+    // `withCredentials = _config$withCr`, `token=result.status===…`
+    let variable = setting.spaced && !setting.plain && value[0] == b'_' && is_name_of_variable(value);
     indexed
         || closes
         || call
+        || variable
+        || memchr::memmem::find(value, b"===").is_some()
         || generic
         || (number && !setting.plain && !setting.shell)
         || (operator && !setting.plain)
         || memchr::memmem::find(value, b"::").is_some()
         || memchr::memmem::find(value, b"->").is_some()
+}
+
+fn is_name_of_variable(value: &[u8]) -> bool {
+    value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | b'.'))
 }
 
 /// Whether the letters of a value are a part of its name: `#define TXT_kRSAPSK "kRSAPSK"`.
@@ -252,10 +266,13 @@ pub(crate) fn is_time(value: &[u8]) -> bool {
 /// A member of a module or an object: `ed25519.Ed25519PrivateKey`.
 pub(crate) fn is_member(value: &[u8]) -> bool {
     let is_name = |part: &[u8]| {
-        part.first().is_some_and(u8::is_ascii_alphabetic)
+        part.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
             && part.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
             && (part.len() < 8
-                || capitalised_letters(part) * 3 >= part.iter().filter(|b| b.is_ascii_alphabetic()).count() * 2)
+                || !looks_generated(part)
+                    && (is_wordy(part)
+                        || capitalised_letters(part) * 3
+                            >= part.iter().filter(|b| b.is_ascii_alphabetic()).count() * 2))
     };
     value.contains(&b'.') && value.split(|b| *b == b'.').all(is_name)
 }
@@ -279,7 +296,8 @@ fn is_other_text(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     if setting.quoted && !setting.shell && name.iter().chain(value).all(is_name) || value.starts_with(b"(?") {
         return true;
     }
-    if is_time(value) || !setting.quoted && is_member(value) {
+    let is_type = memchr::memmem::find(value, b"::").is_some() && value.split(|b| *b == b':').all(is_wordy_part);
+    if is_time(value) || is_type || !setting.quoted && is_member(value) {
         return true;
     }
     // `"some-pass": "^7.1.2"`
@@ -332,7 +350,8 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
             setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || looks_random(value))
         }
         NameStrength::Password => is_password_of_words(name, value, digits, setting),
-        NameStrength::Fair if is_hex(value) || is_uuid(value) => setting.shell && setting.plain && value.len() >= 32,
+        NameStrength::Fair if is_uuid(value) => setting.shell && setting.plain,
+        NameStrength::Fair if is_hex(value) => setting.plain && value.len() >= 32,
         NameStrength::Fair | NameStrength::Strong => {
             // `crimson-otter-9417`
             if strength == NameStrength::Strong && is_numbered_words(value) && (setting.plain || setting.shell) {
@@ -377,13 +396,47 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
     let config =
         setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
-    if is_app_password(value) {
+    if is_app_password(value) || setting.plain && is_chosen_password(value) {
+        return true;
+    }
+    if (setting.plain || setting.shell) && is_salted_phrase(value) {
         return true;
     }
     if is_passphrase(value) && (setting.plain || setting.quoted || !value.contains(&b'_')) {
         return true;
     }
     !own && value.len() >= 6 && (numbered || config && value.is_ascii() && !value.contains(&b'.'))
+}
+
+/// A password that a generator made of words or of small letters: `frozen-falcon-otter-quiet`, `badger quiet frozen 36`,
+/// `jcuwgdmaahfqhhej`.
+fn is_chosen_password(value: &[u8]) -> bool {
+    let words = |sign: u8| -> Vec<&[u8]> { value.split(|b| *b == sign).collect() };
+    let is_word = |word: &&[u8]| (4..=10).contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
+    let is_telling = |word: &&[u8]| UI_WORDS.split_ascii_whitespace().any(|w| w.as_bytes() == *word);
+    let (dashed, spaced) = (words(b'-'), words(b' '));
+    let is_number = |word: &[u8]| (2..=4).contains(&word.len()) && word.iter().all(u8::is_ascii_digit);
+    dashed.len() >= 4 && dashed.iter().all(is_word) && !dashed.iter().any(is_telling)
+        || spaced
+            .split_last()
+            .is_some_and(|(last, rest)| rest.len() >= 3 && is_number(last) && rest.iter().all(is_word))
+        || value.len() >= 12 && value.iter().all(u8::is_ascii_lowercase) && spoken_letters(value) == 0
+}
+
+/// Words with a number and a sign behind them, as people choose passwords: `Winter2026!`, `RustyFalcon46`.
+fn is_salted_phrase(value: &[u8]) -> bool {
+    let letters = value.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    let (letters, rest) = value.split_at(letters);
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let signs = &rest[digits..];
+    let words = letters.windows(2).filter(|w| w[0].is_ascii_lowercase() && w[1].is_ascii_uppercase()).count() + 1;
+    let is_words = letters.first().is_some_and(u8::is_ascii_uppercase)
+        && letters.last().is_some_and(u8::is_ascii_lowercase)
+        && words == letters.iter().filter(|b| b.is_ascii_uppercase()).count();
+    let marked = !signs.is_empty() && signs.iter().all(|b| b"!?*#$@%^&+".contains(b));
+    letters.len() >= 4
+        && !is_algorithm(&value[..letters.len() + digits])
+        && (marked && digits >= 1 && is_words || matches!(signs, [] | [b'.']) && digits >= 2 && is_words && words >= 2)
 }
 
 /// Four groups of four letters, as Apple and others generate them for one program: `abcd-efgh-ijkl-mnop`.
@@ -436,12 +489,12 @@ fn is_numbered_words(value: &[u8]) -> bool {
 /// Whether a value in a sentence is a password: `password is V`, `password 7 V`.
 pub(crate) fn is_password_in_prose(value: &[u8]) -> bool {
     let long = value.len() >= 8;
-    long && value.iter().any(u8::is_ascii_digit)
+    let is_mixed = value.iter().all(u8::is_ascii_alphabetic) && !is_wordy(value) && looks_random(value);
+    long && (value.iter().any(u8::is_ascii_digit) && is_token_like(value) || is_mixed)
         && !value.starts_with(b"\\")
-        && is_token_like(value)
         && !is_placeholder(value)
         && !is_path(value)
-        && (!is_wordy(value) || is_passphrase(value))
+        && (!is_wordy(value) || is_passphrase(value) || is_salted_phrase(value))
 }
 
 /// Whether a value in a column, or behind words, is a random token.
@@ -569,4 +622,11 @@ pub(crate) fn is_random_token(value: &[u8]) -> bool {
         && !is_wordy(value)
         && !is_uuid(value)
         && has_entropy(value, 3.0)
+}
+
+/// Whether a value is a secret wherever it stands beside a telling name: a random token, long hexadecimal text or a UUID.
+pub(crate) fn is_certain_value(value: &[u8]) -> bool {
+    !is_placeholder(value)
+        && !value.iter().any(|b| matches!(b, b'(' | b' '))
+        && (is_random_token(value) || is_uuid(value) || value.len() >= 24 && is_hex(value))
 }

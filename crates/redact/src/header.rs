@@ -75,6 +75,8 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     let ends = |b: u8| match b {
         b'\n' | b'\r' | b'"' | b'\'' | b'`' => true,
         b';' => set_cookie || !cookie,
+        // `<li>Authorization: Included</li>`
+        b'<' => !cookie,
         b' ' | b'\t' | b',' => !cookie && !parts,
         _ => false,
     };

@@ -79,6 +79,7 @@ fn name_stem(name: &str) -> &str {
         "default",
         "value",
         "string",
+        "private",
     ];
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let name = USES.iter().find_map(|u| name.strip_suffix(u)).unwrap_or(name).trim_end_matches(['_', '-', '.']);
@@ -93,7 +94,7 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
         || lower.ends_with("pass") && !PASS_WORDS.split_ascii_whitespace().any(|w| lower.ends_with(w))
         || lower.ends_with("psk")
         || lower == "pw"
-        || ["_pw", "-pw", ".pw", "dbpw"].iter().any(|e| lower.ends_with(e))
+        || ["_pw", "-pw", ".pw", "dbpw", "adminpw", "userpw", "smtppw", "ftppw"].iter().any(|e| lower.ends_with(e))
     {
         return NameStrength::Password;
     }

@@ -64,8 +64,11 @@ const OTHER_NAMES: &[&str] = &[
 /// A prefix with one of these precedes a public value.
 const PUBLIC_WORDS: &str = "pk phc pub public publickey publishable client mobile id ids flwpubk rzp cli uuid project";
 
+/// How the packed numbers of ids of nodes begin.
+const PACKED_NUMBERS: &[&[u8]] = &[b"kw", b"kg", b"lA", b"lQ", b"lg", b"lw", b"MD"];
+
 /// A prefix with one of these may precede hexadecimal text and UUIDs.
-const SECRET_WORDS: &str = "sk rk pat tok token key secret api apikey live auth bot pw pass password";
+const SECRET_WORDS: &str = "sk rk ak pat tok token key secret api apikey live auth bot pw pass password";
 
 /// Inspects a word: letters, digits, `_` and `-`.
 pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Inspection {
@@ -75,8 +78,11 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         return Inspection::Nothing;
     }
     let before = start.checked_sub(1).and_then(|i| view.byte(i)).filter(|_| !view.is_moved_at(start));
+    let dotted = if before == Some(b'.') { dotted_prefix_bytes(view, start) } else { None };
     // A part of a path, a host or a longer expression.
-    if before.is_some_and(|b| matches!(b, b'.' | b'/' | b'+' | b'%' | b'\\' | b'#' | b'@' | b'$' | b'~')) {
+    if dotted.is_none()
+        && before.is_some_and(|b| matches!(b, b'.' | b'/' | b'+' | b'%' | b'\\' | b'#' | b'@' | b'$' | b'~'))
+    {
         return Inspection::Nothing;
     }
     if end == view.len() && !view.end && !view.is_moved_at(end) {
@@ -97,6 +103,12 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     let name = provider_values::name_before(view, start).unwrap_or_default().to_ascii_lowercase();
     if OTHER_NAMES.iter().any(|ending| name.ends_with(ending.as_bytes())) {
         return Inspection::Nothing;
+    }
+    if let Some(length) = dotted {
+        let fits =
+            word.iter().all(u8::is_ascii_alphanumeric) && is_secret_body(&view.bytes[start - length..start], word);
+        let span = Span { public: start - length, ..Span::new(start, end, RULE, Rank::Context) };
+        return if fits { Inspection::Found(span) } else { Inspection::Nothing };
     }
     let Some(prefix) = prefix_bytes(word) else { return Inspection::Nothing };
     let (prefix, body) = word.split_at(prefix);
@@ -128,7 +140,23 @@ fn prefix_bytes(word: &[u8]) -> Option<usize> {
     // Two letters also begin random text with dashes in it.
     let in_one_piece =
         || word[at..].iter().all(u8::is_ascii_alphanumeric) && word.len() - at >= MIN_SHORT_PREFIX_BODY_BYTES;
-    (at > 3 || at == 3 && in_one_piece()).then_some(at)
+    (at > 3 || at == 3 && (in_one_piece() || names_secret(&word[..2]))).then_some(at)
+}
+
+/// The length of a prefix with dots before a word: short names of which the last one says that a secret follows, `acme.sk.`.
+fn dotted_prefix_bytes(view: TextView<'_>, start: usize) -> Option<usize> {
+    let lowest = start.saturating_sub(MAX_PREFIX_PARTS * (MAX_PART_BYTES + 1));
+    let is_prefix = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'.';
+    let length = view.bytes[lowest..start].iter().rev().take_while(|b| is_prefix(b)).count();
+    let prefix = &view.bytes[start - length..start];
+    let mut parts = prefix.strip_suffix(b".")?.split(|b| *b == b'.');
+    let ends = view.byte((start - length).checked_sub(1)?).is_none_or(|b| !b.is_ascii_alphanumeric() && b != b'_');
+    let is_short = |part: &[u8]| (2..=MAX_PART_BYTES).contains(&part.len());
+    let fits = ends
+        && parts.clone().count() == 2
+        && parts.clone().all(is_short)
+        && parts.next_back().is_some_and(names_secret);
+    fits.then_some(length)
 }
 
 fn is_one_case(part: &[u8]) -> bool {
@@ -164,7 +192,7 @@ fn names_public(part: &[u8]) -> bool {
 
 fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
     let counted = Composition::of(body);
-    let parts: Vec<&[u8]> = prefix.split(|b| matches!(b, b'_' | b'-')).filter(|p| !p.is_empty()).collect();
+    let parts: Vec<&[u8]> = prefix.split(|b| matches!(b, b'_' | b'-' | b'.')).filter(|p| !p.is_empty()).collect();
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return false };
     if counted.is_hex || is_uuid(body) {
         let is_key = names_secret(last) && !names_id(first);
@@ -181,9 +209,14 @@ fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
     if body.len() == 24 && body.starts_with(b"01") {
         return false;
     }
-    // Ids of nodes: a few capitals before packed numbers.
-    let is_node = parts.iter().all(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_uppercase));
-    !is_node && !names_id(first) && !names_id(last)
+    // Ids of nodes: a few capitals before packed numbers, `PR_kwDO…`.
+    let is_packed = PACKED_NUMBERS.iter().any(|start| body.starts_with(start));
+    let is_constant = body.iter().any(|b| matches!(b, b'_' | b'-'));
+    let is_node =
+        (is_packed || is_constant) && parts.iter().all(|p| p.len() <= 5 && p.iter().all(u8::is_ascii_uppercase));
+    // `acme-prod-…` names an environment, `prod_…` a product.
+    let ends_with_id = names_id(last) && !(parts.len() > 1 && last.eq_ignore_ascii_case(b"prod"));
+    !is_node && !names_id(first) && !ends_with_id
 }
 
 fn is_random_body(body: &[u8], counted: &Composition) -> bool {
@@ -201,5 +234,5 @@ fn is_random_body(body: &[u8], counted: &Composition) -> bool {
             || longest >= 10 && length >= 36 && counted.changes * 3 >= length)
         && has_entropy(body, if length >= 24 { 3.9 } else { 3.7 })
         && spoken_letters(body) <= (length / 5).max(6)
-        && capitalised_letters(body) * 5 < (counted.lower + counted.upper) * 4
+        && (!both_cases || capitalised_letters(body) * 5 < (counted.lower + counted.upper) * 4)
 }

@@ -75,6 +75,10 @@ const OTHER_ENDINGS: &[&str] = &[
 const JOINED_ENDINGS: &[&str] =
     &["token", "apitoken", "authtoken", "accesstoken", "httptoken", "apikey", "secret", "key"];
 
+/// Last words of names of secrets.
+const TELLING_ENDINGS: &[&str] =
+    &["token", "key", "secret", "pat", "apikey", "apitoken", "authtoken", "accesstoken", "private"];
+
 fn is_value_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-' | b'.' | b'~')
 }
@@ -105,7 +109,9 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     while view.bytes[end - 1] == b'.' {
         end -= 1;
     }
-    if view.byte(end) == Some(b'(') || !is_secret(&view.bytes[start..end], provider) {
+    let value = &view.bytes[start..end];
+    if view.byte(end) == Some(b'(') || !is_secret(value, provider) && !(is_telling(name) && is_secret_of_telling(value))
+    {
         return Inspection::Nothing;
     }
     Inspection::Found(Span::new(start, end, RULE, Rank::Context))
@@ -191,6 +197,24 @@ fn is_version(value: &[u8]) -> bool {
         && value.get(digits + 1).is_some_and(u8::is_ascii_digit)
 }
 
+/// Whether the last word of a name of several words says that its value is a secret: `CYPRESS_RECORD_KEY`.
+fn is_telling(name: &[u8]) -> bool {
+    let words = split_name(name);
+    words.len() > 1 && words.last().is_some_and(|w| TELLING_ENDINGS.contains(&&**w))
+}
+
+/// Whether the value of a telling name that contains a provider's may be a secret.
+fn is_secret_of_telling(value: &[u8]) -> bool {
+    let counted = Composition::of(value);
+    let letters = counted.lower + counted.upper;
+    match value.len() {
+        _ if is_uuid(value) => true,
+        24..=128 if counted.is_hex => counted.digits >= 3 && letters >= 3,
+        16..=128 => !value.starts_with(b"/") && !is_version(value) && looks_generated(value),
+        _ => false,
+    }
+}
+
 fn is_secret(value: &[u8], provider: &Provider) -> bool {
     let counted = Composition::of(value);
     if counted.is_hex {
@@ -205,5 +229,12 @@ fn is_secret(value: &[u8], provider: &Provider) -> bool {
         && !value.starts_with(b"/")
         && !value.starts_with(b"http")
         && !is_version(value)
+        && !is_name_of_type(value)
         && looks_generated(value)
+}
+
+/// `Base_Ai_Cf_Mistral_Small_3_1_24B_Instruct`
+fn is_name_of_type(value: &[u8]) -> bool {
+    let is_word = |part: &[u8]| !part.is_empty() && (part.len() <= 4 || part[1..].iter().all(u8::is_ascii_lowercase));
+    value.split(|b| *b == b'_').count() >= 4 && value.split(|b| *b == b'_').all(is_word)
 }

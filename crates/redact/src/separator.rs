@@ -4,6 +4,7 @@ use crate::{
     context::{MAX_BLANKS, SecretName},
     name::NameStrength,
     value_reader::{BREAK, ValueReader},
+    value_syntax::{is_text_next, skip_line_break},
     visible_text::TextView,
 };
 use aho_corasick::AhoCorasick;
@@ -28,6 +29,8 @@ pub(crate) enum Separator {
     Column,
     /// The name stands alone, and the value is below it: `password: >-`.
     Block,
+    /// A comparison, a condition or a call: `NAME == "V"`, `.apiKey("V")`. Only a random token counts.
+    Compared,
 }
 
 /// Reads the separator between a name and its value. The inner `None`: there is no value.
@@ -41,6 +44,14 @@ pub(crate) fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>
     }
     let (separator, length) = match r.peek()? {
         b'=' => match r.peek_at(1)? {
+            b'=' if certain => {
+                let length = if r.peek_at(2)? == b'=' { 3 } else { 2 };
+                let quoted = matches!(peek_after_blanks(r, length)?, b'"' | b'\'');
+                if !quoted {
+                    return Some(None);
+                }
+                (Separator::Compared, length)
+            }
             b'=' | b'~' => return Some(None),
             b'>' => (Separator::Equals(false), 2),
             _ => (Separator::Equals(blanks == 0), 1),
@@ -50,7 +61,16 @@ pub(crate) fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>
         b'%' if r.peek_at(1)? == b'3' && matches!(r.peek_at(2)?, b'D' | b'd' | b'A' | b'a') => {
             (Separator::Equals(true), 3)
         }
+        b'!' => {
+            let length = if r.peek_at(2)? == b'=' { 3 } else { 2 };
+            if !certain || !matches!(peek_after_blanks(r, length)?, b'"' | b'\'') {
+                return Some(None);
+            }
+            (Separator::Compared, length)
+        }
         b':' => match r.peek_at(1)? {
+            // `::set-env name=NAME::V`
+            b':' if certain && r.view.bytes[..begin].ends_with(b" name=") => (Separator::Apart, 2),
             b':' => return Some(None),
             b'=' => (Separator::Equals(false), 2),
             b => (Separator::Colon(matches!(b, b' ' | b'\t')), 1),
@@ -61,6 +81,26 @@ pub(crate) fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>
         b'>' if !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => (Separator::Tag, 1),
         b'-' if blanks > 0 && r.peek_at(1)? == b'>' => (Separator::Equals(false), 2),
         b'<' if blanks > 0 && r.peek_at(1)? == b'-' => (Separator::Equals(false), 2),
+        // `read -r NAME <<< V`
+        b'<' if blanks > 0 && is_read(r.view, begin) && r.peek_at(1)? == b'<' && r.peek_at(2)? == b'<' => {
+            (Separator::Apart, 3)
+        }
+        // `variable=NAME;issecret=true]V`
+        b';' | b']' if certain && r.view.bytes[..begin].ends_with(b"variable=") => {
+            r.skip(MAX_TAG_BYTES, |b| b != b']' && b != BREAK)?;
+            if r.peek()? != b']' {
+                return Some(None);
+            }
+            (Separator::Apart, 1)
+        }
+        0xef if r.peek_at(1)? == 0xbc && r.peek_at(2)? == 0x9a => (Separator::Colon(true), 3),
+        b'.' if certain && blanks > 0 => {
+            r.skip(MAX_TAG_BYTES, |b| b == b'.')?;
+            if r.peek()? != b' ' {
+                return Some(None);
+            }
+            (Separator::Column, 1)
+        }
         // `<Pass encoding="base64">V</Pass>`
         _ if blanks > 0 && !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => {
             r.skip(64, |b| !matches!(b, b'>' | b'<' | b'/' | BREAK))?;
@@ -96,6 +136,50 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
                 || begins_line(r.view, begin);
             (if is_entry { Separator::Apart } else { Separator::Prose }, 0)
         }
+        // `the api_key `V``
+        b'`' if blanks > 0 && certain && !closed => (Separator::Compared, 0),
+        // `std::string kApiKey{"V"}`
+        b'{' if blanks == 0 && certain && !closed => (Separator::Compared, 1),
+        b'(' if blanks == 0
+            && certain
+            && !is_setter(name)
+            && before == Some(b'.')
+            && matches!(r.peek_at(1)?, b'"' | b'\'') =>
+        {
+            (Separator::Compared, 1)
+        }
+        // `NAME,V`
+        b',' if blanks == 0 && certain && !opened && !closed && name.contains(&b'_') && r.peek_at(1)? != b' ' => {
+            (Separator::Compared, 1)
+        }
+        // `>>> name`, and the value on the next line.
+        BREAK if certain && !closed && begins_prompt(r.view, begin) => {
+            let mut value = ValueReader { view: r.view, at: r.at, value: None };
+            if !skip_line_break(&mut value)? || !matches!(value.peek()?, b'"' | b'\'') {
+                return Some(None);
+            }
+            (Separator::Compared, value.at - r.at)
+        }
+        // `- --api-key`, and `- V` on the next line.
+        BREAK if flag && !closed && is_list_item(r.view, begin) => {
+            let mut value = ValueReader { view: r.view, at: r.at, value: None };
+            if !skip_line_break(&mut value)? {
+                return Some(None);
+            }
+            value.skip(2 * MAX_BLANKS, |b| b == b' ')?;
+            if !(value.take_byte(b'-')? && value.take_byte(b' ')?) {
+                return Some(None);
+            }
+            (Separator::Blank, value.at - r.at)
+        }
+        // `name="x"` of a form, an empty line, and the value.
+        BREAK if closed && certain && r.view.bytes[..begin].ends_with(b"name=\"") => {
+            let mut value = ValueReader { view: r.view, at: r.at, value: None };
+            if !(skip_line_break(&mut value)? && value.peek()? == BREAK && skip_line_break(&mut value)?) {
+                return Some(None);
+            }
+            (Separator::Apart, value.at - r.at)
+        }
         // `.setPassword("V")`, `PASSWORD('V')`
         b'(' if blanks == 0 && certain && is_setter(name) && matches!(r.peek_at(1)?, b'"' | b'\'' | b'\\') => {
             (Separator::Apart, 1)
@@ -118,6 +202,11 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         b',' if name.split(|b| !b.is_ascii_digit()).filter(|part| !part.is_empty()).count() > 2 => return Some(None),
         b',' if opened && closed && certain && skip_to_value_key(r)? => return Some(Some(Separator::Apart)),
         b',' if opened && closed && (flag || certain) && matches!(peek_after_blanks(r, 1)?, b'"' | b'\'') => {
+            // The value of another name: `"Challenge": "PASSWORD", …`.
+            let is_plugin = [&b"native_password"[..], b"sha2_password"].iter().any(|p| name.ends_with(p));
+            if is_plugin || is_value_of_name(r.view, begin) {
+                return Some(None);
+            }
             (Separator::Apart, 1)
         }
         // `process.env.NAME || "V"`
@@ -128,7 +217,9 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
             (Separator::Apart, 2)
         }
         // A table, but not the log of a service (`secret-store-1  | …`), and not a pattern (`"PWD" | "OLDPWD"`).
-        b'|' if blanks > 0 && certain && !closed && !is_numbered(name) => (Separator::Apart, 1),
+        b'|' if blanks > 0 && certain && (!closed || before == Some(b'`')) && !is_numbered(name) => {
+            (Separator::Apart, 1)
+        }
         0xe2 if blanks > 0 && certain && r.peek_at(1)? == 0x94 && matches!(r.peek_at(2)?, 0x82 | 0x83) => {
             (Separator::Apart, 3)
         }
@@ -136,7 +227,11 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         _ if blanks > 0 && !closed && is_command(r.view, begin, name) => (Separator::Blank, 0),
         _ if blanks > 0 && !closed && is_setting_command(r.view, begin) => (Separator::Prose, 0),
         // A column, or `API key V`.
-        _ if certain && !closed && !opened && (blanks > 1 || blanks > 0 && name_info.follows_word) => {
+        _ if certain
+            && !closed
+            && !opened
+            && (blanks > 1 || blanks > 0 && (name_info.follows_word || name.contains(&b'_'))) =>
+        {
             (Separator::Column, 0)
         }
         _ if certain => return Some(skip_to_value_key(r)?.then_some(Separator::Apart)),
@@ -169,9 +264,24 @@ fn skip_to_tag_text(r: &mut ValueReader<'_>, begin: usize) -> Option<bool> {
     r.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | BREAK))?;
     let inner = r.peek()? == b'<' && r.peek_at(1)? != b'!';
     if inner {
-        let name = r.skip(MAX_TAG_BYTES, |b| !matches!(b, b'>' | BREAK | b' '))?;
-        let tag = &r.view.bytes[r.at - name..r.at];
-        if !matches!(tag, b"<value" | b"<string" | b"<Value" | b"<String") || !r.take_byte(b'>')? {
+        let mut opens = false;
+        // `</code></td><td><code>`
+        for _ in 0..4 {
+            if !(r.peek()? == b'<' && r.peek_at(1)? != b'!') {
+                break;
+            }
+            let name = r.skip(MAX_TAG_BYTES, |b| !matches!(b, b'>' | BREAK | b' '))?;
+            let tag = &r.view.bytes[r.at - name..r.at];
+            let is_value =
+                matches!(tag, b"<value" | b"<string" | b"<Value" | b"<String" | b"<td" | b"<dd" | b"<code" | b"<span");
+            opens |= is_value;
+            r.skip(MAX_TAG_BYTES, |b| !matches!(b, b'>' | BREAK))?;
+            if !(is_value || tag.starts_with(b"</")) || !r.take_byte(b'>')? {
+                r.at = from;
+                return Some(false);
+            }
+        }
+        if !opens {
             r.at = from;
             return Some(false);
         }
@@ -181,6 +291,12 @@ fn skip_to_tag_text(r: &mut ValueReader<'_>, begin: usize) -> Option<bool> {
     }
     r.at = from;
     Some(false)
+}
+
+/// Whether a quoted word that begins here is the value of a name: `"name": "word"`, but not `("word"`.
+fn is_value_of_name(view: TextView<'_>, begin: usize) -> bool {
+    let before = &view.bytes[begin.saturating_sub(4)..begin.saturating_sub(1)];
+    before.ends_with(b"\": ") || before.ends_with(b"\":")
 }
 
 /// The longest rest of a tag.
@@ -215,8 +331,32 @@ fn is_setter(name: &[u8]) -> bool {
     lower.starts_with(b"set") || lower.starts_with(b"with") || NAMES.contains(&&*lower)
 }
 
+/// Whether a name is an argument of `read`.
+fn is_read(view: TextView<'_>, begin: usize) -> bool {
+    let line = view.line_start(begin, 64);
+    view.bytes[line..begin].split(|b| *b == b' ').any(|word| word == b"read")
+}
+
+/// Whether a name stands behind the prompt of an interpreter.
+fn begins_prompt(view: TextView<'_>, begin: usize) -> bool {
+    let line = view.line_start(begin, 16);
+    view.bytes[line..begin].trim_ascii() == b">>>"
+}
+
+/// Whether a name is an item of a list.
+fn is_list_item(view: TextView<'_>, begin: usize) -> bool {
+    let line = view.line_start(begin, 64);
+    view.bytes[line..begin].trim_ascii() == b"-"
+}
+
 /// The length of `generated for NAME: ` behind `from` bytes; 0 if it is not there.
 fn announcement_bytes(r: &ValueReader<'_>, from: usize) -> Option<usize> {
+    let rest = ValueReader { view: r.view, at: r.at + from, value: None };
+    for text in [&b"set to "[..], b"now "] {
+        if is_text_next(&rest, text)? {
+            return Some(text.len());
+        }
+    }
     for (n, want) in b"generated for ".iter().enumerate() {
         if r.peek_at(from + n)? != *want {
             return Some(0);

@@ -29,7 +29,9 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         24..=26 if matches!(word[0], b'M' | b'N' | b'O') && view.byte(end) == Some(b'.') => {
             inspect_discord_token(view, start, end)
         }
-        48 | 49 if word[0] == b'2' && word[27] == b'_' && looks_generated(word) => found(end, "ngrok-token"),
+        48 | 49 if word[27] == b'_' && (word[0] == b'2' || is_random_pair(word, 27)) && looks_generated(word) => {
+            found(end, "ngrok-token")
+        }
         27 | 28 if behind(b"|") && digits_before(view, start - 1) >= 14 && looks_generated(word) => {
             found(end, "facebook-token")
         }
@@ -49,6 +51,18 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         }
         _ => Inspection::Nothing,
     }
+}
+
+/// Whether a word consists of two parts of letters and digits that look generated, divided by the sign at `at`.
+fn is_random_pair(word: &[u8], at: usize) -> bool {
+    [&word[..at], &word[at + 1..]].iter().all(|part| {
+        let counted = Composition::of(part);
+        counted.lower + counted.upper + counted.digits == part.len()
+            && counted.lower >= 3
+            && counted.upper >= 3
+            && counted.digits >= 1
+            && looks_generated(part)
+    })
 }
 
 /// How many digits precede a place.

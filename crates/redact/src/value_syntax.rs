@@ -139,21 +139,124 @@ pub(crate) fn skip_yaml_marker(r: &mut ValueReader<'_>) -> Option<()> {
     Some(())
 }
 
-/// Skips this text if it is there.
-pub(crate) fn skip_text(r: &mut ValueReader<'_>, text: &[u8]) -> Option<()> {
+/// Whether this text is next.
+pub(crate) fn is_text_next(r: &ValueReader<'_>, text: &[u8]) -> Option<bool> {
     for (n, want) in text.iter().enumerate() {
         if r.peek_at(n)? != *want {
-            return Some(());
+            return Some(false);
         }
     }
-    r.at += text.len();
+    Some(true)
+}
+
+/// Skips this text if it is there. True: it was.
+pub(crate) fn skip_text(r: &mut ValueReader<'_>, text: &[u8]) -> Option<bool> {
+    let is_next = is_text_next(r, text)?;
+    r.at += if is_next { text.len() } else { 0 };
+    Some(is_next)
+}
+
+/// Skips a backslash that continues the line, the line break, and the blanks of the next line.
+pub(crate) fn skip_continued_line(r: &mut ValueReader<'_>) -> Option<()> {
+    if r.peek()? == b'\\' && r.peek_at(1)? == BREAK {
+        let mut next = ValueReader { view: r.view, at: r.at + 1, value: None };
+        if skip_line_break(&mut next)? {
+            next.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+            r.at = next.at;
+        }
+    }
+    Some(())
+}
+
+/// Skips to a value in quotes that stands alone on the next line.
+pub(crate) fn skip_to_quoted_line(r: &mut ValueReader<'_>) -> Option<()> {
+    if r.peek()? != BREAK || r.view.is_moved_at(r.at) {
+        return Some(());
+    }
+    let mut next = ValueReader { view: r.view, at: r.at, value: None };
+    if !skip_line_break(&mut next)? {
+        return Some(());
+    }
+    next.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    let mut line = ValueReader { view: r.view, at: next.at, value: None };
+    let Quote::Of(quote @ (b'"' | b'\''), 0) = line.read_quote()? else { return Some(()) };
+    let length = line.skip(MAX_WEAK_VALUE_BYTES, |b| b != quote && b != b' ' && b != BREAK)?;
+    if length >= 4 && line.take_byte(quote)? {
+        line.skip(2, |b| matches!(b, b',' | b';'))?;
+        if line.peek()? == BREAK {
+            r.at = next.at;
+        }
+    }
+    Some(())
+}
+
+/// Skips the condition before a value: `isProd ? "V" : ""`, `${?NAME} "V"`. True: there was one.
+pub(crate) fn skip_condition(r: &mut ValueReader<'_>) -> Option<bool> {
+    const MAX_CONDITION_BYTES: usize = 40;
+    let mut value = ValueReader { view: r.view, at: r.at, value: None };
+    if skip_text(&mut value, b"${?")? {
+        value.skip(MAX_CONDITION_BYTES, |b| b.is_ascii_alphanumeric() || b == b'_')?;
+        if !value.take_byte(b'}')? {
+            return Some(false);
+        }
+    } else {
+        let is_part = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'(' | b')' | b'!' | b' ');
+        if !value.peek()?.is_ascii_alphabetic() || value.skip(MAX_CONDITION_BYTES, is_part)? == 0 {
+            return Some(false);
+        }
+        if !value.take_byte(b'?')? || value.peek()? != b' ' {
+            return Some(false);
+        }
+    }
+    value.skip(MAX_BLANKS, |b| b == b' ')?;
+    if !matches!(value.peek()?, b'"' | b'\'' | b'`') {
+        return Some(false);
+    }
+    r.at = value.at;
+    Some(true)
+}
+
+/// Skips the rest of the format of `printf 'NAME=%s\n' 'V'`, to the value.
+pub(crate) fn skip_format(r: &mut ValueReader<'_>) -> Option<()> {
+    let mut value = ValueReader { view: r.view, at: r.at, value: None };
+    if skip_text(&mut value, b"%s")? {
+        skip_text(&mut value, b"\\n")?;
+        if value.read_quote()? != Quote::None && value.skip(MAX_BLANKS, |b| b == b' ')? > 0 {
+            r.at = value.at;
+        }
+    }
+    Some(())
+}
+
+/// Skips the rest of an opening quote of three signs, or of two backticks, and a line break behind it.
+pub(crate) fn skip_long_quote(r: &mut ValueReader<'_>, quote: Quote) -> Option<()> {
+    match quote {
+        Quote::Of(q @ (b'"' | b'\''), 0) if r.peek()? == q && r.peek_at(1)? == q => {
+            r.at += 2;
+            if r.peek()? == BREAK && skip_line_break(r)? {
+                r.skip(2 * MAX_BLANKS, |b| b == b' ')?;
+            }
+        }
+        Quote::Of(b'`', 0) if r.peek()? == b'`' && r.peek_at(1)? != b'`' => r.at += 1,
+        _ => {}
+    }
     Some(())
 }
 
 /// Skips what wraps a value in program text: `Some("V")`, `String::from("V")`, `("V")`.
 pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
+    // `string(40) "V"`, as PHP prints it.
+    let mut dumped = ValueReader { view: r.view, at: r.at, value: None };
+    if skip_text(&mut dumped, b"string(")?
+        && dumped.skip(6, |b| b.is_ascii_digit())? > 0
+        && skip_text(&mut dumped, b") ")?
+    {
+        r.at = dumped.at;
+        return Some(());
+    }
     const WRAPPERS: &[&[u8]] = &[
         b"(",
+        b"[",
         b"Some(",
         b"Ok(",
         b"Just ",
@@ -183,7 +286,12 @@ pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
             matched += 1;
         }
         if matched == wrapper.len() {
-            let quoted = ValueReader { view: r.view, at: r.at + matched, value: None };
+            let mut quoted = ValueReader { view: r.view, at: r.at + matched, value: None };
+            // The value may stand on a line of its own.
+            if quoted.peek()? == BREAK && !quoted.view.is_moved_at(quoted.at) && skip_line_break(&mut quoted)? {
+                quoted.skip(2 * MAX_BLANKS, |b| b == b' ')?;
+                matched = quoted.at - r.at;
+            }
             let letter = matches!(quoted.peek()?, b'b' | b'@' | b'r') && matches!(quoted.peek_at(1)?, b'"' | b'\'');
             if letter || matches!(quoted.peek()?, b'"' | b'\'' | b'\\') || *wrapper == b"Optional[" {
                 r.at += matched;
@@ -262,6 +370,11 @@ pub(crate) fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> O
             Quote::Of(q, 0) => {
                 if b == b'\\' && r.peek_at(1)? != BREAK {
                     r.at += 2;
+                    continue;
+                }
+                // A shell writes a quote inside quotes as `'\''`.
+                if b == q && q == b'\'' && is_text_next(r, b"'\\''")? {
+                    r.at += 4;
                     continue;
                 }
                 b == q

@@ -22,7 +22,8 @@ pub(crate) const OTHER_NAME_ENDINGS: &str = "\
     paginationtoken clienttoken client_token idempotency_token sync_token key_sha256 keysha256 secret_arn secretarn \
     rolearn _at changedat updatedat createdat usedat rotatedat expiresat _date lastchanged last_changed lastupdated \
     last_updated lastused last_used lastrotated last_rotated timestamp _expires _expiry _expiration algorithm accessor \
-    versionid version_id credentialid credential_id storage_key blob_key attachment_key synctoken";
+    versionid version_id credentialid credential_id storage_key blob_key attachment_key synctoken password_id set-secrets .pem .crt .json .yaml \
+    .yml .md .html .txt";
 
 /// A name with `key` or `token` that contains one of these names a secret.
 pub(crate) const TELLING_NAME_WORDS: &str = "\
@@ -40,7 +41,7 @@ pub(crate) const PLACEHOLDER_WORDS: &str = "\
     baz test testing secretkey mysecret mypassword yourpassword passw0rd invalid valid expired missing wrong \
     incorrect is was are and the for not must should prompt stdin file env auto manual basic digest bearer public \
     private rsa ed25519 ecdsa x25519 aes sha256 sha512 md5 utf8 utf-8 base64 hex int integer number boolean bool \
-    float double char date array list dict self this args input output name type status error fail failed success ok \
+    float double char date array list dict self this passwort benutzer anoncvs anonymous args input output name type status error fail failed success ok \
     yes no on off any all new old next prev current reset forgot confirm repeat enter password1 pass postgres root \
     admin guest minioadmin option some vec static const let var return function async await import from class struct";
 
@@ -62,3 +63,10 @@ pub(crate) const ALGORITHM_WORDS: &str = "\
     iso ascii base base32 base64 bcrypt scrypt argon2 argon2i argon2id pbkdf2 scram gcm cbc ctr tls ssl http https \
     x509 pkcs pkcs1 pkcs8 pkcs12 rfc v1 v2 v3 version char chars bit bits byte bytes min max len length password passwd \
     secret token user pwd var arg param value line column page step test example";
+
+/// Words of texts and of classes of user interfaces, which are joined like words of passphrases.
+pub(crate) const UI_WORDS: &str = "\
+    input field form label text error reset login user auth confirm enter your current hidden show hide toggle \
+    button icon group control container wrapper message strength meter forgot change update must have with from that \
+    this been when page link modal dialog panel item list view name email phone code wrong invalid required \
+    policy check match minimum length weak strong common basic token manager store vault file path";
