@@ -9,6 +9,7 @@ use crate::{
         Separator, follows_telling_word, is_command, is_setting_command, is_typed_name, joined_name, read_separator,
     },
     span::{Inspection, Rank, Span},
+    table,
     value_reader::{BREAK, Quote, ValueReader},
     value_syntax::{
         ValueExtent, find_value_end, read_changed_value, skip_block_header, skip_block_lines, skip_condition,
@@ -118,8 +119,30 @@ pub(crate) fn inspect_name(view: TextView<'_>, word: usize, length: usize) -> In
             return crate::call::inspect_pair(view, end + 1 + class);
         }
     }
+    if let Some(found) = inspect_column(view, word - before, end) {
+        return found;
+    }
     let mut r = ValueReader { view, at: word + name, value: None };
     read_assignment(&mut r, word).unwrap_or_else(|| r.unfinished())
+}
+
+/// Inspects the column of a table of which this may be the name. None: it is none.
+fn inspect_column(view: TextView<'_>, begin: usize, end: usize) -> Option<Inspection> {
+    let lowest = begin.saturating_sub(MAX_NAME_REACH_BYTES);
+    let begin = begin - view.bytes[lowest..begin].iter().rev().take_while(|b| is_name_byte(**b)).count();
+    let behind = view.bytes[end..].iter().take(MAX_BLANKS).find(|b| !matches!(b, b' ' | b'"' | b'\'' | b'`' | b'*'))?;
+    if !matches!(behind, b',' | b'|' | b'\t' | b';' | b'\n' | b'\r') || end - begin > MAX_NAME_REACH_BYTES {
+        return None;
+    }
+    let name = &view.bytes[begin..end];
+    let strength = match name::name_strength(name, true) {
+        NameStrength::Weak | NameStrength::Fair if follows_telling_word(view, begin) => NameStrength::Strong,
+        strength => strength,
+    };
+    if strength < NameStrength::Strong || name::names_something_else(name, strength) {
+        return None;
+    }
+    table::inspect_column(view, begin..end, strength, rule_for(strength))
 }
 
 /// Whether the word around `at` is the name of a resource: `arn:aws:secretsmanager:…:secret:…`.
@@ -349,6 +372,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
             || is_command(view, begin, name)
             || is_setting_command(view, begin)
             || follows_telling_word(view, begin)
+            || name.contains(&b'_')
     };
     if !(separated || flag || blanks > 0 && is_given()) {
         return Some(None);
@@ -392,6 +416,9 @@ fn may_separate(
         b'(' => blanks == 0 && !closed && matches!(r.peek_at(1)?, b'"' | b'\'' | b'\\'),
         b'B' => blanks == 1 && !closed && r.peek_at(1)? == b'Y' && r.peek_at(2)? == b' ',
         b't' => blanks == 1 && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b' ',
+        // `password for user bob: V`, `Access Key [None]: V`
+        b'f' => blanks == 1 && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b'r' && r.peek_at(3)? == b' ',
+        b'[' => blanks == 1 && !closed && r.peek_at(1)? == b'N',
         // The bar of a drawn table.
         0xe2 => blanks > 0,
         b'<' | b'>' => closed || before(1) == Some(b'>'),
@@ -427,6 +454,7 @@ fn read_value_start(
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'N' | b'@');
     skip_wrapper(r)?;
     if separator == Separator::Tag {
+        skip_text(r, b"<Value>")?;
         skip_text(r, b"<![CDATA[")?;
     } else if matches!(separator, Separator::Colon(_)) {
         skip_yaml_marker(r)?;

@@ -396,7 +396,7 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
     let config =
         setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
-    if is_app_password(value) || setting.plain && is_chosen_password(value) {
+    if is_app_password(value) || (setting.plain || setting.shell) && is_chosen_password(value) {
         return true;
     }
     if (setting.plain || setting.shell) && is_salted_phrase(value) {
@@ -629,4 +629,24 @@ pub(crate) fn is_certain_value(value: &[u8]) -> bool {
     !is_placeholder(value)
         && !value.iter().any(|b| matches!(b, b'(' | b' '))
         && (is_random_token(value) || is_uuid(value) || value.len() >= 24 && is_hex(value))
+}
+
+/// Whether a value in a column of secrets is one.
+pub(crate) fn is_secret_in_table(strength: NameStrength, value: &[u8]) -> bool {
+    let setting = ValueSetting { quoted: true, plain: true, spaced: false, follows: b'\n', shell: true, alone: false };
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    match strength {
+        NameStrength::Password => {
+            !value.contains(&b' ')
+                && is_secret(strength, b"", value, &setting)
+                && (!is_wordy(value)
+                    || is_passphrase(value)
+                    || is_salted_phrase(value)
+                    || digits >= 3 && value.len() >= 9)
+        }
+        NameStrength::Strong => {
+            is_certain_value(value) || value.len() >= 16 && is_secret(strength, b"", value, &setting)
+        }
+        _ => false,
+    }
 }

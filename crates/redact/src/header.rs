@@ -54,6 +54,7 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
             return Some(found);
         }
         skip_scheme(r)?;
+        skip_joined_text(r)?;
         // An unknown scheme: a word, followed by another one.
         let word = (0..20)
             .take_while(|n| r.peek_at(*n).is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')))
@@ -97,6 +98,22 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     let rule = if cookie { "cookie" } else { "authorization" };
     let rest: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
     Some(Inspection::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
+}
+
+/// Skips `" + "` between a scheme and its credentials.
+fn skip_joined_text(r: &mut ValueReader<'_>) -> Option<()> {
+    let mut value = ValueReader { view: r.view, at: r.at, value: None };
+    if value.read_quote()? == Quote::None {
+        return Some(());
+    }
+    value.skip(4, |b| b == b' ')?;
+    if value.take_byte(b'+')? {
+        value.skip(4, |b| b == b' ')?;
+        if value.read_quote()? != Quote::None {
+            r.at = value.at;
+        }
+    }
+    Some(())
 }
 
 /// Schemes whose credentials are a list of names and values, and the names whose values are secret.

@@ -35,6 +35,7 @@ mod secret_block;
 mod separator;
 mod shape;
 mod span;
+mod table;
 mod tail;
 mod unanchored;
 mod value_reader;

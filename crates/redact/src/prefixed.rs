@@ -105,8 +105,7 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         return Inspection::Nothing;
     }
     if let Some(length) = dotted {
-        let fits =
-            word.iter().all(u8::is_ascii_alphanumeric) && is_secret_body(&view.bytes[start - length..start], word);
+        let fits = is_secret_body(&view.bytes[start - length..start], word);
         let span = Span { public: start - length, ..Span::new(start, end, RULE, Rank::Context) };
         return if fits { Inspection::Found(span) } else { Inspection::Nothing };
     }

@@ -17,7 +17,7 @@ const VALUE_BYTES: std::ops::RangeInclusive<usize> = 16..=256;
 const MIN_STRICT_BYTES: usize = 20;
 const MAX_NAME_BYTES: usize = 48;
 /// The most bytes between a name and its value.
-const MAX_SEPARATOR_BYTES: usize = 16;
+const MAX_SEPARATOR_BYTES: usize = 24;
 
 /// Endings of names whose values are no secrets.
 const OTHER_ENDINGS: &[&str] = &[
@@ -120,8 +120,26 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
 /// The name before a value: a separator, and perhaps quotes and blanks, divide them.
 pub(crate) fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
     let lowest = value.saturating_sub(MAX_SEPARATOR_BYTES);
-    let divides =
-        |b: &u8| matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'\\' | b'=' | b':' | b'>' | b']' | b',' | b'(');
+    let divides = |b: &u8| {
+        matches!(
+            b,
+            b' ' | b'\t'
+                | b'"'
+                | b'\''
+                | b'`'
+                | b'\\'
+                | b'='
+                | b':'
+                | b'>'
+                | b']'
+                | b','
+                | b'('
+                | b'!'
+                | b'?'
+                | b'{'
+                | b'|'
+        )
+    };
     let length = view.bytes[lowest..value].iter().rev().take_while(|b| divides(b)).count();
     let end = value - length;
     let separator = &view.bytes[end..value];

@@ -186,9 +186,24 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         }
         // `IDENTIFIED WITH mysql_native_password BY 'V'`
         b'B' if blanks == 1 && certain && !closed && matches!(r.peek_at(3)?, b'"' | b'\'') => (Separator::Apart, 3),
+        // `… the following password to proceed to installation:`, and the password below an empty line.
+        b't' if blanks == 1 && certain && !closed && is_text_next(r, b"to proceed to installation:")? => {
+            r.at += b"to proceed to installation:".len();
+            let mut value = ValueReader { view: r.view, at: r.at, value: None };
+            while value.at - r.at < MAX_BLANKS && value.peek()? == BREAK && skip_line_break(&mut value)? {}
+            (Separator::Prose, value.at - r.at)
+        }
         b't' if blanks == 1 && certain && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b' ' => {
             (Separator::Prose, 3)
         }
+        b'f' if blanks == 1 && certain && !closed => {
+            r.skip(MAX_TAG_BYTES, |b| b != b':' && b != BREAK)?;
+            if r.peek()? != b':' || r.peek_at(1)? != b' ' {
+                return Some(None);
+            }
+            (Separator::Prose, 2)
+        }
+        b'[' if blanks == 1 && certain && !closed && is_text_next(r, b"[None]: ")? => (Separator::Apart, 8),
         b'i' if blanks == 1 && strength >= NameStrength::Fair && !closed && r.peek_at(1)? == b's' => {
             let colon = usize::from(r.peek_at(2)? == b':');
             if r.peek_at(2 + colon)? != b' ' {

@@ -179,6 +179,7 @@ pub(crate) fn skip_to_quoted_line(r: &mut ValueReader<'_>) -> Option<()> {
     }
     next.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     let mut line = ValueReader { view: r.view, at: next.at, value: None };
+    skip_dumped_type(&mut line)?;
     let Quote::Of(quote @ (b'"' | b'\''), 0) = line.read_quote()? else { return Some(()) };
     let length = line.skip(MAX_WEAK_VALUE_BYTES, |b| b != quote && b != b' ' && b != BREAK)?;
     if length >= 4 && line.take_byte(quote)? {
@@ -243,17 +244,19 @@ pub(crate) fn skip_long_quote(r: &mut ValueReader<'_>, quote: Quote) -> Option<(
     Some(())
 }
 
+/// Skips the type before a value as PHP prints it: `string(40) "V"`.
+fn skip_dumped_type(r: &mut ValueReader<'_>) -> Option<()> {
+    let mut value = ValueReader { view: r.view, at: r.at, value: None };
+    if skip_text(&mut value, b"string(")? && value.skip(6, |b| b.is_ascii_digit())? > 0 && skip_text(&mut value, b") ")?
+    {
+        r.at = value.at;
+    }
+    Some(())
+}
+
 /// Skips what wraps a value in program text: `Some("V")`, `String::from("V")`, `("V")`.
 pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
-    // `string(40) "V"`, as PHP prints it.
-    let mut dumped = ValueReader { view: r.view, at: r.at, value: None };
-    if skip_text(&mut dumped, b"string(")?
-        && dumped.skip(6, |b| b.is_ascii_digit())? > 0
-        && skip_text(&mut dumped, b") ")?
-    {
-        r.at = dumped.at;
-        return Some(());
-    }
+    skip_dumped_type(r)?;
     const WRAPPERS: &[&[u8]] = &[
         b"(",
         b"[",
