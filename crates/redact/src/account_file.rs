@@ -150,6 +150,69 @@ pub(crate) fn inspect_login(view: TextView<'_>, start: usize, end: usize) -> Ins
     read(&mut r).unwrap_or_else(|| r.unfinished())
 }
 
+/// Inspects `user NAME on >V` of the users of Redis.
+pub(crate) fn inspect_acl(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let line = view.line_start(start, MAX_FIELD_BYTES);
+    let before = view.bytes[line..start].to_ascii_lowercase();
+    if !before.split(|b| *b == b' ').any(|word| matches!(word, b"user" | b"setuser")) {
+        return Inspection::Nothing;
+    }
+    let mut r = ValueReader { view, at: end, value: None };
+    read_password(&mut r, 4).unwrap_or_else(|| r.unfinished())
+}
+
+/// Inspects `AUTH V`, `AUTH user V` and `AUTH PLAIN V` of protocols in which commands are lines.
+pub(crate) fn inspect_auth(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let line = view.line_start(start, MAX_FIELD_BYTES);
+    let before = view.bytes[line..start].trim_ascii();
+    // At the start of a line, behind a prompt or a mark of direction.
+    if !(before.is_empty() || before.ends_with(b">") || before.ends_with(b"C:")) {
+        return Inspection::Nothing;
+    }
+    let mut r = ValueReader { view, at: end, value: Some(end) };
+    let read = |r: &mut ValueReader<'_>| {
+        let is_word = |b: u8| !matches!(b, BREAK | b' ' | b'\t');
+        let from = r.at;
+        let first = r.skip(MAX_PASSWORD_BYTES, is_word)?;
+        let word = &r.view.bytes[from..from + first];
+        let mechanism = matches!(word, b"PLAIN" | b"LOGIN" | b"XOAUTH2" | b"OAUTHBEARER" | b"CRAM-MD5");
+        if r.peek()? == BREAK {
+            let fits = !mechanism && (guard::is_password_in_prose(word) || guard::is_certain_value(word));
+            return Some(if fits { found(from, r.at) } else { Inspection::Nothing });
+        }
+        r.skip(1, |b| b == b' ')?;
+        let from = r.at;
+        r.value = Some(from);
+        r.skip(MAX_PASSWORD_BYTES, is_word)?;
+        let word = &r.view.bytes[from..r.at];
+        let fits = r.peek()? == BREAK
+            && (mechanism && word.len() >= 8 && guard::is_basic_pair_of_auth(word)
+                || guard::is_password_in_prose(word)
+                || guard::is_certain_value(word));
+        Some(if fits { found(from, r.at) } else { Inspection::Nothing })
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}
+
+/// Inspects `send "V\r"` of a script that waits for the question for a password.
+pub(crate) fn inspect_expect(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let before = &view.bytes[start.saturating_sub(MAX_FIELD_BYTES)..start];
+    if memchr::memmem::find(before, b"assword").is_none() {
+        return Inspection::Nothing;
+    }
+    let mut r = ValueReader { view, at: end, value: Some(end) };
+    let read = |r: &mut ValueReader<'_>| {
+        r.skip(2, |b| b == b'-')?;
+        let from = r.at;
+        let length = r.skip(MAX_PASSWORD_BYTES, |b| !matches!(b, BREAK | b'"' | b'\\'))?;
+        let value = &r.view.bytes[from..r.at];
+        let ends = matches!(r.peek()?, b'"' | b'\\');
+        let fits = ends && length >= 4 && command_line::is_argument_secret(value) && !guard::is_code_like(value);
+        Some(if fits { found(from, r.at) } else { Inspection::Nothing })
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}
+
 /// Inspects `"github-oauth": {"github.com": "V"}` of Composer.
 pub(crate) fn inspect_host_tokens(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
     let mut r = ValueReader { view, at: end, value: None };

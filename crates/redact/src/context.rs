@@ -54,6 +54,7 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "psk",
     "PSK",
     "nemonic",
+    "NEMONIC",
     "ICENSE=",
     "code=",
     "sig=",
@@ -119,11 +120,12 @@ pub(crate) fn inspect_name(view: TextView<'_>, word: usize, length: usize) -> In
             return crate::call::inspect_pair(view, end + 1 + class);
         }
     }
-    if let Some(found) = inspect_column(view, word - before, end) {
-        return found;
-    }
     let mut r = ValueReader { view, at: word + name, value: None };
-    read_assignment(&mut r, word).unwrap_or_else(|| r.unfinished())
+    let value = read_assignment(&mut r, word).unwrap_or_else(|| r.unfinished());
+    match inspect_column(view, word - before, end) {
+        Some(column) => value.and(column),
+        None => value,
+    }
 }
 
 /// Inspects the column of a table of which this may be the name. None: it is none.
@@ -159,7 +161,7 @@ fn is_part_of_id(view: TextView<'_>, begin: usize, name: &[u8], separator: Separ
     let is_colon = matches!(separator, Separator::Colon(_));
     is_colon && (matches!(name, b"PASS" | b"Pass") || is_in_arn(view, begin))
         || before.ends_with(b"checksum/")
-        || before.ends_with(b"/") && separator == Separator::Colon(false)
+        || before.ends_with(b"/") && !before.ends_with(b" /") && separator == Separator::Colon(false)
 }
 
 fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
@@ -332,13 +334,19 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     if r.skip(MAX_NAME_REACH_BYTES, is_name_byte)? == MAX_NAME_REACH_BYTES {
         return Some(None);
     }
+    // `\u0022name\u0022`
+    if [&b"\\u0022"[..], b"\\u0027"].iter().any(|quote| view.bytes[begin.saturating_sub(1)..word].starts_with(quote)) {
+        begin += 5;
+    }
     let mut name = &view.bytes[begin..r.at];
     // A sentence ends with a dot, a name does not.
     while let [rest @ .., b'.' | b'-'] = name {
         name = rest;
     }
     let before = |n: usize| begin.checked_sub(n).and_then(|i| view.byte(i));
-    let opened = matches!(before(1), Some(b'"' | b'\'' | b'`')) || view.bytes[..begin].ends_with(b"&quot;");
+    let quotes = [&b"&quot;"[..], b"\\u0022", b"\\u0027"];
+    let opened =
+        matches!(before(1), Some(b'"' | b'\'' | b'`')) || quotes.iter().any(|q| view.bytes[..begin].ends_with(q));
     let (mut closed, mut subscript) = (false, false);
     for _ in 0..3 {
         let in_braces = before(1) == Some(b'{') || closed && before(2) == Some(b'{');

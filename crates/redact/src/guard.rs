@@ -222,7 +222,7 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
         value[0],
         b'&' | b'*' | b'!' | b'-' | b'=' | b'?' | b'|' | b'~' | b'^' | b'\\' | b'%' | b'.' | b'@' | b'#'
     );
-    let call = matches!(setting.follows, b'(' | b'[' | b'{');
+    let call = matches!(setting.follows, b'(' | b'[') || setting.follows == b'{' && !setting.shell;
     let generic = !setting.plain && setting.follows == b'<' || setting.follows == b'>' && setting.spaced;
     // `certs[0][2]`, `request.key):`
     let name = value.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')).count();
@@ -649,4 +649,9 @@ pub(crate) fn is_secret_in_table(strength: NameStrength, value: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Base64 of `\0user\0password`, or of another answer to a question for a login.
+pub(crate) fn is_basic_pair_of_auth(value: &[u8]) -> bool {
+    value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=')) && !is_wordy(value)
 }

@@ -154,3 +154,25 @@ pub(crate) fn inspect_oracle(view: TextView<'_>, _start: usize, end: usize) -> I
     }
     Inspection::Found(Span::new(start, start + at, "url-password", Rank::Context))
 }
+
+/// Inspects the user and the password of a link that is written in another: `https%3A%2F%2Fuser%3AV%40host`, or with the
+/// slashes of JSON: `https:\/\/user:V@host`.
+pub(crate) fn inspect_written_link(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    let is_encoded = view.bytes[start] == b'%';
+    let (colon, at) = if is_encoded { (&b"%3A"[..], &b"%40"[..]) } else { (&b":"[..], &b"@"[..]) };
+    let limit = end + MAX_USERINFO_BYTES;
+    let until = view.until_moved(start).min(limit);
+    let rest = &view.bytes[end..until.max(end)];
+    let length = rest.iter().position(|b| !is_userinfo_byte(*b) || *b == b'/' || is_encoded && *b == b'&');
+    let info = &rest[..length.unwrap_or(rest.len())];
+    let Some(user) = memchr::memmem::find(info, colon) else { return Inspection::Nothing };
+    let from = user + colon.len();
+    let is_open = length.is_none() && until == view.len() && until < limit && !view.end && !view.is_moved_at(until);
+    match memchr::memmem::rfind(&info[from..], at) {
+        _ if is_open => Inspection::Open(end + from),
+        Some(length) if length > 0 && !guard::is_placeholder(&info[from..from + length]) => {
+            Inspection::Found(Span::new(end + from, end + from + length, "url-password", Rank::Context))
+        }
+        _ => Inspection::Nothing,
+    }
+}

@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher24;
 use std::sync::{Arc, OnceLock};
 
 /// The texts of one fixed search. Fewer make more passes, more make more false positives.
-const FIXED_SEARCHER_PATTERNS: usize = 40;
+const FIXED_SEARCHER_PATTERNS: usize = 42;
 
 /// What to search for. The streams of a task share it; it is compiled when the first of them has input.
 pub struct Mask {
@@ -103,7 +103,11 @@ fn fixed_search() -> &'static FixedSearch {
     BUILT.get_or_init(|| {
         let words = context::NAME_WORDS.iter().map(|w| (*w, TextMeaning::Word));
         let headers = header::HEADER_STARTS.iter().map(|h| (*h, TextMeaning::Header));
-        let keys = [(pem::PEM_START, TextMeaning::Key), (pem::PUTTY_START, TextMeaning::Putty)];
+        let keys = [
+            (pem::PEM_START, TextMeaning::Key),
+            (pem::SSH2_START, TextMeaning::Key),
+            (pem::PUTTY_START, TextMeaning::Putty),
+        ];
         let free = FREE_KEYWORDS.iter().map(|k| (k.text, TextMeaning::Rule(k.rule)));
         // A search is the faster the longer its shortest pattern is.
         let beside = places::places().map(|(text, inspect)| (text, TextMeaning::Place(inspect)));

@@ -16,6 +16,9 @@ const MIN_CERTAIN_RUN_BYTES: usize = 40;
 /// A block with fewer bytes of base64 is no key.
 const MIN_KEY_BYTES: usize = 24;
 pub(crate) const PEM_START: &str = "-----BEGIN ";
+/// The beginning of the first line of a key in the form of SSH2, and of its last line.
+pub(crate) const SSH2_START: &str = "---- BEGIN SSH2 ";
+const SSH2_END: &[u8] = b"---- END";
 /// Precedes the secret lines of a PuTTY key.
 pub(crate) const PUTTY_START: &str = "Private-Lines: ";
 
@@ -27,9 +30,13 @@ pub(crate) fn inspect_putty(view: TextView<'_>, start: usize) -> Inspection {
 
 /// Inspects a first line that begins at `start`.
 pub(crate) fn inspect_pem(view: TextView<'_>, start: usize) -> Inspection {
-    let name = start + PEM_START.len();
+    let is_ssh2 = view.bytes[start..].starts_with(SSH2_START.as_bytes());
+    let (name, dashes_after) = match is_ssh2 {
+        true => (start + SSH2_START.len(), &b" ----"[..]),
+        false => (start + PEM_START.len(), &b"-----"[..]),
+    };
     let header = &view.bytes[name..view.len().min(name + MAX_LABEL_BYTES)];
-    let Some(dashes) = memchr::memmem::find(header, b"-----") else {
+    let Some(dashes) = memchr::memmem::find(header, dashes_after) else {
         // A first line contains no secret, so nothing has to be held.
         return Inspection::Nothing;
     };
@@ -56,11 +63,13 @@ fn inspect_body(view: TextView<'_>, start: usize) -> Inspection {
         let at = walk.at;
         let ended = match walk.step() {
             // The last line begins with dashes; other text may precede them.
-            WalkStep::Byte(b'-') if view.bytes[at..].starts_with(b"-----") => {
+            WalkStep::Byte(b'-')
+                if view.bytes[at..].starts_with(b"-----") || view.bytes[at..].starts_with(SSH2_END) =>
+            {
                 return conclude(view, start, at, key + line.run_bytes());
             }
             WalkStep::Byte(b'-')
-                if view.bytes.len() - at < 5 && !view.end && b"-----".starts_with(&view.bytes[at..]) =>
+                if !view.end && [b"-----", SSH2_END].iter().any(|end| end.starts_with(&view.bytes[at..])) =>
             {
                 return Inspection::Open(body_start(view, start));
             }
@@ -180,7 +189,8 @@ impl KeyLine {
             || !self.has_foreign_bytes && self.header && self.bytes < 80
     }
 
+    /// Whether it has at most what surrounds an empty line in program text: `" +`, `\r`.
     fn is_blank(&self) -> bool {
-        self.longest == 0
+        self.longest <= 1 && self.bytes <= 12
     }
 }

@@ -78,6 +78,8 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         return Inspection::Nothing;
     }
     let before = start.checked_sub(1).and_then(|i| view.byte(i)).filter(|_| !view.is_moved_at(start));
+    // A line that a diff adds.
+    let before = before.filter(|b| *b != b'+' || view.line_start(start - 1, 1) < start - 1);
     let dotted = if before == Some(b'.') { dotted_prefix_bytes(view, start) } else { None };
     // A part of a path, a host or a longer expression.
     if dotted.is_none()
@@ -100,8 +102,8 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         _ => {}
     }
     // `"id": "usr_…"`, `cursor: …`
-    let name = provider_values::name_before(view, start).unwrap_or_default().to_ascii_lowercase();
-    if OTHER_NAMES.iter().any(|ending| name.ends_with(ending.as_bytes())) {
+    let name = provider_values::name_before(view, start).unwrap_or_default();
+    if provider_values::split_name(name).last().is_some_and(|word| OTHER_NAMES.contains(&&**word)) {
         return Inspection::Nothing;
     }
     if let Some(length) = dotted {

@@ -3,8 +3,10 @@
 //! Such values have no prefix, and their names do not say that they are secret.
 
 use crate::{
+    context::is_name_byte,
     generated::{Composition, looks_generated},
-    guard::is_uuid,
+    guard::{self, is_uuid},
+    name::{NameStrength, name_strength, names_something_else},
     rules::{PROVIDERS, Provider},
     span::{Inspection, Rank, Span},
     visible_text::TextView,
@@ -91,31 +93,80 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     let lowest = start.saturating_sub(*VALUE_BYTES.end());
     let is_inside = |at: &usize| is_value_byte(view.bytes[at - 1]) && !view.is_moved_at(*at);
     let start = start - (lowest + 1..=start).rev().take_while(is_inside).count();
-    let Some(mut name) = name_before(view, start) else { return Inspection::Nothing };
-    // `key="NAME" value="…"`, `- name: NAME` and `value: …` below it, `<key>NAME</key><string>…`.
-    if [&b"value"[..], b"string"].iter().any(|word| name.eq_ignore_ascii_case(word)) {
-        let Some(before) = word_before_value(view, start) else { return Inspection::Nothing };
-        name = before;
-    }
-    let name = name.strip_prefix(b"-D").unwrap_or(name);
-    let Some(provider) = find_provider(name) else { return Inspection::Nothing };
+    let Some(name) = name_before(view, start) else { return Inspection::Nothing };
     let until = if view.is_moved_at(end) { end } else { view.until_moved(end).min(end + *VALUE_BYTES.end()) };
     let more = view.bytes[end..until].iter().take_while(|b| is_value_byte(**b) || **b == b'=').count();
     let mut end = end + more;
-    if end == view.len() && !view.end && !view.is_moved_at(end) {
-        return Inspection::Open(start);
+    // `key="NAME" value="…"`, `- name: NAME` and `value: …` below it, `<key>NAME</key><string>…`.
+    let names = if ["value", "string"].iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes())) {
+        let Some(behind) = name_behind_value(view, end) else { return Inspection::Open(start) };
+        [word_before_value(view, start), behind]
+    } else if name == b"default" {
+        [name_of_variable(view, start), None]
+    } else {
+        [Some(name.strip_prefix(b"-D").unwrap_or(name)), None]
+    };
+    let is_outer = names[0] != Some(name.strip_prefix(b"-D").unwrap_or(name));
+    for name in names.into_iter().flatten() {
+        let provider = find_provider(name);
+        let tells = is_outer
+            && name_strength(name, true) >= NameStrength::Strong
+            && !names_something_else(name, NameStrength::Strong);
+        if provider.is_none() && !tells {
+            continue;
+        }
+        if end == view.len() && !view.end && !view.is_moved_at(end) {
+            return Inspection::Open(start);
+        }
+        // A dot ends a sentence.
+        while view.bytes[end - 1] == b'.' {
+            end -= 1;
+        }
+        let value = &view.bytes[start..end];
+        let fits = provider.is_some_and(|p| is_secret(value, p) || is_telling(name) && is_secret_of_telling(value))
+            || tells && guard::is_certain_value(value);
+        if view.byte(end) != Some(b'(') && fits {
+            return Inspection::Found(Span::new(start, end, RULE, Rank::Context));
+        }
     }
-    // A dot ends a sentence.
-    while view.bytes[end - 1] == b'.' {
-        end -= 1;
-    }
-    let value = &view.bytes[start..end];
-    if view.byte(end) == Some(b'(') || !is_secret(value, provider) && !(is_telling(name) && is_secret_of_telling(value))
-    {
-        return Inspection::Nothing;
-    }
-    Inspection::Found(Span::new(start, end, RULE, Rank::Context))
+    Inspection::Nothing
 }
+
+/// How far behind a value its name is searched: `value="V" id="NAME"`, `{"value": "V", "name": "NAME"}`.
+const MAX_BEHIND_BYTES: usize = 96;
+
+/// The name behind a value, in the same tag or object. The outer `None`: more bytes are needed.
+fn name_behind_value(view: TextView<'_>, end: usize) -> Option<Option<&[u8]>> {
+    const KEYS: &[&[u8]] = &[b" name=\"", b" id=\"", b"\"name\":", b"\"Name\":", b"\"key\":", b"\"Key\":"];
+    let limit = end + MAX_BEHIND_BYTES;
+    let until = if view.is_moved_at(end) { end } else { view.until_moved(end).min(limit) };
+    let text = &view.bytes[end..until];
+    let stop = text.iter().position(|b| matches!(b, b'>' | b'}' | b'\n' | b'\r'));
+    if stop.is_none() && until == view.len() && until < limit && !view.end {
+        return None;
+    }
+    let text = &text[..stop.unwrap_or(text.len())];
+    let behind = KEYS.iter().find_map(|key| memchr::memmem::find(text, key).map(|at| &text[at + key.len()..]));
+    let name = behind.map(|text| {
+        let from = text.iter().take_while(|b| matches!(b, b' ' | b'"')).count();
+        let length = text[from..].iter().take_while(|b| is_name_byte(**b)).count();
+        &text[from..from + length]
+    });
+    Some(name.filter(|name| name.len() >= 3))
+}
+
+/// The name of a variable of Terraform whose default value this is: `variable "NAME" {`.
+fn name_of_variable(view: TextView<'_>, value: usize) -> Option<&[u8]> {
+    let text = &view.bytes[value.saturating_sub(MAX_VARIABLE_BYTES)..value];
+    let at = memchr::memmem::rfind(text, b"variable \"")? + b"variable \"".len();
+    let length = text[at..].iter().take_while(|b| is_name_byte(**b)).count();
+    // No other block begins between them.
+    let is_one = text[at + length..].starts_with(b"\" {") && !text[at + length..].contains(&b'}');
+    is_one.then(|| &text[at..at + length])
+}
+
+/// How far before its default value the name of a variable is searched.
+const MAX_VARIABLE_BYTES: usize = 240;
 
 /// The name before a value: a separator, and perhaps quotes and blanks, divide them.
 pub(crate) fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
@@ -144,8 +195,7 @@ pub(crate) fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
     let end = value - length;
     let separator = &view.bytes[end..value];
     let lowest = end.saturating_sub(MAX_NAME_BYTES);
-    let is_name = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-    let start = end - view.bytes[lowest..end].iter().rev().take_while(|b| is_name(b)).count();
+    let start = end - view.bytes[lowest..end].iter().rev().take_while(|b| is_name_byte(**b)).count();
     let name = &view.bytes[start..end];
     let is_moved = || (start + 1..=value).any(|at| view.is_moved_at(at));
     let assigns = separator.iter().any(|b| matches!(b, b'=' | b':' | b'>'));
@@ -160,10 +210,15 @@ pub(crate) fn name_before(view: TextView<'_>, value: usize) -> Option<&[u8]> {
 /// The name that precedes the word `value`, and perhaps the end of a tag `key`.
 fn word_before_value(view: TextView<'_>, value: usize) -> Option<&[u8]> {
     let text = &view.bytes[value.saturating_sub(MAX_NAME_BYTES + 3 * MAX_SEPARATOR_BYTES)..value];
-    let is_name = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-    let mut words = text.rsplit(|b| !is_name(b)).filter(|word| word.len() >= 3);
+    let mut words = text.rsplit(|b| !is_name_byte(*b)).filter(|word| word.len() >= 3);
     words.next().filter(|word| word.eq_ignore_ascii_case(b"value") || word.eq_ignore_ascii_case(b"string"))?;
-    words.find(|word| !word.eq_ignore_ascii_case(b"key"))
+    // Words for the kind of a value are not its name.
+    let is_kind = |word: &[u8]| {
+        ["key", "type", "string", "securestring", "stringlist"]
+            .iter()
+            .any(|kind| word.eq_ignore_ascii_case(kind.as_bytes()))
+    };
+    words.find(|word| !is_kind(word))
 }
 
 /// The provider that a name contains: one of its words, or two or three of them together.
@@ -188,7 +243,7 @@ pub(crate) fn names_provider(name: &[u8]) -> bool {
 }
 
 /// The words of a name, in lower case: `MAIL_CHIMP`, `mailChimp` and `mail-chimp` have two.
-fn split_name(name: &[u8]) -> Vec<String> {
+pub(crate) fn split_name(name: &[u8]) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut last = b'_';
     for b in name {

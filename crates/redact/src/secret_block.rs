@@ -74,6 +74,67 @@ pub(crate) fn inspect_secret_data(view: TextView<'_>, start: usize, end: usize) 
     }
 }
 
+/// Inspects the members of `"data":{…}` of a Secret in JSON; `end` is behind the brace.
+pub(crate) fn inspect_secret_json(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    if !matches!(view.bytes[..start].last(), Some(b'd' | b'D')) {
+        return Inspection::Nothing;
+    }
+    let before = &view.bytes[start.saturating_sub(MAX_KIND_BYTES)..start];
+    let without_blanks =
+        |text: &[u8]| -> Vec<u8> { text.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect() };
+    let object = without_blanks(before);
+    let is_secret = |text: &[u8]| text.starts_with(b"\"kind\":\"Secret\"");
+    let kind_before = memchr::memmem::rfind(&object, b"\"kind\":").map(|at| is_secret(&object[at..]));
+    let version_before = memchr::memmem::rfind(&object, b"\"apiVersion\":\"v1\",");
+    if kind_before == Some(false) || kind_before.is_none() && version_before.is_none_or(|at| object.len() - at > 24) {
+        return Inspection::Nothing;
+    }
+    let limit = end + MAX_BLOCK_BYTES;
+    let until = view.until_moved(start).min(limit);
+    let body = &view.bytes[end..until.max(end)];
+    let close = body.iter().position(|b| matches!(b, b'}' | b'{'));
+    let members = &body[..close.unwrap_or(body.len())];
+    let (mut spans, mut first, mut at) = (Vec::new(), None, 0);
+    // A name, a colon and a value in quotes.
+    let quoted = |from: usize| -> Option<(usize, usize)> {
+        let open = from + memchr::memchr(b'"', members.get(from..)?)? + 1;
+        Some((open, open + memchr::memchr(b'"', &members[open..])?))
+    };
+    while let Some((_, name_end)) = quoted(at) {
+        let Some((from, to)) = quoted(name_end + 1) else {
+            let open = memchr::memchr(b'"', &members[name_end + 1..]).map(|n| end + name_end + 2 + n);
+            first = first.or(open.filter(|open| *open < view.len()));
+            break;
+        };
+        first = first.or(Some(end + from));
+        if is_data_value(&members[from..to]) {
+            spans.push(Span::new(end + from, end + to, "file-password", Rank::Context));
+        }
+        at = to + 1;
+    }
+    let Some(held) = first else { return Inspection::Nothing };
+    let ends = |at: usize| view.end || at < view.len() || at >= limit || view.is_moved_at(at);
+    let Some(close) = close else {
+        return if ends(until) { Inspection::Nothing } else { Inspection::Open(held) };
+    };
+    if body[close] == b'{' {
+        return Inspection::Nothing;
+    }
+    if kind_before == Some(true) {
+        return Inspection::from_parts(spans, None);
+    }
+    let behind = end + close + 1;
+    let ahead = view.bytes[behind..view.len().min(behind + MAX_KIND_AHEAD_BYTES)].to_vec();
+    let kind = without_blanks(ahead.strip_prefix(b",").unwrap_or(&ahead));
+    match () {
+        () if is_secret(&kind) => Inspection::from_parts(spans, None),
+        () if ahead.len() < MAX_KIND_AHEAD_BYTES && !view.end && !view.is_moved_at(view.len()) => {
+            Inspection::Open(held)
+        }
+        () => Inspection::Nothing,
+    }
+}
+
 /// Whether the last kind that is named is a Secret.
 fn last_kind(text: &[u8]) -> Option<bool> {
     let at = memchr::memmem::rfind(text, b"kind: ")?;

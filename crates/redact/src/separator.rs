@@ -129,8 +129,8 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         // `password 7 V`, as routers write it.
         b'0'..=b'9' if blanks > 0 && !closed && is_typed_name(name) && r.peek_at(1)? == b' ' => (Separator::Prose, 2),
         // `ALTER USER x PASSWORD 'value'`
-        b'\'' if blanks > 0 && !closed && name.eq_ignore_ascii_case(b"password") => (Separator::Apart, 0),
-        b'"' | b'\'' if blanks > 0 && !closed && certain => {
+        b'\'' if blanks > 0 && !closed && !flag && name.eq_ignore_ascii_case(b"password") => (Separator::Apart, 0),
+        b'"' | b'\'' if blanks > 0 && !closed && certain && !flag => {
             let is_entry = matches!(before, None | Some(b':' | b'\n'))
                 || is_definition(r.view, begin)
                 || begins_line(r.view, begin);
@@ -143,7 +143,7 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         b'(' if blanks == 0
             && certain
             && !is_setter(name)
-            && before == Some(b'.')
+            && (before == Some(b'.') || name.contains(&b'.'))
             && matches!(r.peek_at(1)?, b'"' | b'\'') =>
         {
             (Separator::Compared, 1)
@@ -196,7 +196,7 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         b't' if blanks == 1 && certain && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b' ' => {
             (Separator::Prose, 3)
         }
-        b'f' if blanks == 1 && certain && !closed => {
+        b'f' if blanks == 1 && certain && !closed && is_text_next(r, b"for ")? => {
             r.skip(MAX_TAG_BYTES, |b| b != b':' && b != BREAK)?;
             if r.peek()? != b':' || r.peek_at(1)? != b' ' {
                 return Some(None);

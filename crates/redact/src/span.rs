@@ -40,6 +40,23 @@ pub(crate) enum Inspection {
 }
 
 impl Inspection {
+    /// The results of two inspections of one place.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let (mut spans, open) = self.into_parts();
+        let (more, other_open) = other.into_parts();
+        spans.extend(more);
+        Self::from_parts(spans, [open, other_open].into_iter().flatten().min())
+    }
+
+    fn into_parts(self) -> (Vec<Span>, Option<usize>) {
+        match self {
+            Inspection::Nothing => (Vec::new(), None),
+            Inspection::Found(span) => (vec![span], None),
+            Inspection::Open(at) => (Vec::new(), Some(at)),
+            Inspection::Several(spans, open) => (spans, open),
+        }
+    }
+
     /// The result of an inspection that may find several spans.
     pub(crate) fn from_parts(mut spans: Vec<Span>, open: Option<usize>) -> Self {
         match (spans.len(), open) {

@@ -18,8 +18,9 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     if end == view.len() && !view.end && !view.is_moved_at(end) {
         return Inspection::Nothing;
     }
-    // A part of base64.
-    let beside = [start.checked_sub(1).and_then(|i| view.byte(i)), view.byte(end)];
+    // A part of base64; but a diff begins a line that it adds with `+`.
+    let is_added = |at: &usize| view.byte(*at) == Some(b'+') && view.line_start(*at, 1) == *at;
+    let beside = [start.checked_sub(1).filter(|at| !is_added(at)).and_then(|i| view.byte(i)), view.byte(end)];
     if beside.iter().flatten().any(|b| matches!(b, b'+' | b'/')) {
         return Inspection::Nothing;
     }
@@ -113,7 +114,9 @@ fn word_behind(view: TextView<'_>, dot: usize) -> Option<usize> {
 fn inspect_dotted_key(view: TextView<'_>, start: usize, end: usize) -> Inspection {
     let Some(to) = word_behind(view, end) else { return Inspection::Open(start) };
     let part = &view.bytes[end + 1..to];
-    let fits = (16..=24).contains(&part.len()) && looks_generated(part);
+    let counted = Composition::of(part);
+    let is_mixed = counted.lower >= 4 && counted.upper >= 4 && counted.changes >= 6;
+    let fits = (16..=24).contains(&part.len()) && (looks_generated(part) || is_mixed);
     if !fits || matches!(view.byte(to), Some(b'.' | b'/' | b'(')) {
         return Inspection::Nothing;
     }

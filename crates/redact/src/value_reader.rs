@@ -65,6 +65,10 @@ impl ValueReader<'_> {
             return Some(Quote::Of(b'&', 0));
         }
         let slashes = self.skip(MAX_QUOTE_SLASHES, |b| b == b'\\')?;
+        if slashes > 0 && self.peek()? == b'u' && self.is_unicode_quote_at(0)? {
+            self.at += 5;
+            return Some(Quote::Of(UNICODE_QUOTE, slashes));
+        }
         match self.peek()? {
             q @ (b'"' | b'\'' | b'`') => {
                 self.at += 1;
@@ -77,6 +81,9 @@ impl ValueReader<'_> {
         }
     }
 }
+
+/// A quote as JSON may write it behind backslashes: `u0022`, `u0027`. No text has this byte there.
+const UNICODE_QUOTE: u8 = 0x01;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quote {
@@ -108,6 +115,19 @@ impl ValueReader<'_> {
         while n <= slashes && self.peek_at(n)? == b'\\' {
             n += 1;
         }
+        if quote == UNICODE_QUOTE {
+            return Some(n == slashes && self.is_unicode_quote_at(n)?);
+        }
         Some(n <= slashes && self.peek_at(n)? == quote)
+    }
+
+    /// Whether `u0022` or `u0027` stands behind this many bytes.
+    fn is_unicode_quote_at(&self, ahead: usize) -> Option<bool> {
+        for (n, want) in b"u002".iter().enumerate() {
+            if self.peek_at(ahead + n)? != *want {
+                return Some(false);
+            }
+        }
+        Some(matches!(self.peek_at(ahead + 4)?, b'2' | b'7'))
     }
 }
