@@ -174,19 +174,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     }
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     r.value = Some(r.at);
-    skip_continued_line(r)?;
-    match separator {
-        // `<name>`, and the value on the next line.
-        Separator::Tag if r.peek()? == BREAK && skip_line_break(r)? => {
-            _ = r.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?
-        }
-        Separator::Colon(_) | Separator::Equals(_) if strength >= NameStrength::Strong => skip_to_quoted_line(r)?,
-        _ => {}
-    }
-    if matches!(separator, Separator::Equals(_) | Separator::Colon(_))
-        && strength >= NameStrength::Strong
-        && skip_condition(r)?
-    {
+    if skip_to_value(r, separator, strength)? {
         separator = Separator::Compared;
     }
     let mut quote = Quote::None;
@@ -251,6 +239,21 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         }));
     }
     conclude_value(r, start..end, separator, quote, rule_for(strength))
+}
+
+/// Skips line breaks and conditions before a value. True: it stands behind a condition.
+fn skip_to_value(r: &mut ValueReader<'_>, separator: Separator, strength: NameStrength) -> Option<bool> {
+    skip_continued_line(r)?;
+    let assigns = matches!(separator, Separator::Colon(_) | Separator::Equals(_)) && strength >= NameStrength::Strong;
+    if assigns {
+        skip_to_quoted_line(r)?;
+        return skip_condition(r);
+    }
+    // `<name>`, and the value on the next line.
+    if separator == Separator::Tag && r.peek()? == BREAK && skip_line_break(r)? {
+        r.skip(2 * MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    }
+    Some(false)
 }
 
 /// Whether an end tag follows, perhaps on the next line.

@@ -11,7 +11,7 @@ use crate::{
     learned::ShownSecrets,
     link,
     mask::{Hit, SecretTag},
-    runs,
+    provider_values, runs,
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
     visible_text::{TextGap, TextView, VisibleText, WalkStep, is_break},
@@ -394,6 +394,11 @@ fn unfinished_word(view: TextView<'_>, pause: Pause) -> usize {
         // People type names with digits and wait for the echo. They seldom type random text.
         let (least, changes) = if pause == Pause::Echo { (6, 2) } else { (4, 1) };
         let is_random = end - start >= least && word.digits >= 1 && word.changes >= changes;
+        if pause == Pause::Idle
+            && let Some(start) = start_of_random_text(view, start, end)
+        {
+            return start;
+        }
         return if is_random { start.max(end.saturating_sub(MAX_HELD_WORD_BYTES)) } else { end };
     }
     let mut start = end;
@@ -408,6 +413,19 @@ fn unfinished_word(view: TextView<'_>, pause: Pause) -> usize {
         start -= 1;
     }
     start
+}
+
+/// Where random text at the end begins, whose last word begins at `start`: base64 with slashes, letters of both cases, or a
+/// value whose name tells that it may be a secret.
+fn start_of_random_text(view: TextView<'_>, start: usize, end: usize) -> Option<usize> {
+    let lowest = end.saturating_sub(MAX_HELD_WORD_BYTES);
+    let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-' | b'=');
+    let length = view.bytes[lowest..end].iter().rev().take_while(|b| is_base64(b)).count();
+    let looks_random = |text: &[u8]| text.len() >= 8 && Composition::of(text).changes * 4 >= text.len();
+    if looks_random(&view.bytes[end - length..end]) {
+        return Some(end - length);
+    }
+    (start < end && provider_values::may_be_secret(view, start)).then_some(start.max(lowest))
 }
 
 /// Merges overlapping spans into one, with the rule of the highest rank. A span inside a token and its public prefix is

@@ -26,6 +26,7 @@ mod places;
 mod prefixed;
 mod programs;
 mod provider_values;
+mod rare_separator;
 mod redacted_file;
 mod rules;
 mod runs;

@@ -132,6 +132,14 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     Inspection::Nothing
 }
 
+/// Whether the name before a word that has begun tells that it may become a secret.
+pub(crate) fn may_be_secret(view: TextView<'_>, start: usize) -> bool {
+    name_before(view, start).is_some_and(|name| {
+        [&b"value"[..], b"string", b"default"].iter().any(|word| name.eq_ignore_ascii_case(word))
+            || find_provider(name).is_some()
+    })
+}
+
 /// How far behind a value its name is searched: `value="V" id="NAME"`, `{"value": "V", "name": "NAME"}`.
 const MAX_BEHIND_BYTES: usize = 96;
 

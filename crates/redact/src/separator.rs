@@ -3,8 +3,9 @@
 use crate::{
     context::{MAX_BLANKS, SecretName},
     name::NameStrength,
+    rare_separator::read_rare_separator,
     value_reader::{BREAK, ValueReader},
-    value_syntax::{is_text_next, skip_line_break},
+    value_syntax::is_text_next,
     visible_text::TextView,
 };
 use aho_corasick::AhoCorasick;
@@ -121,6 +122,9 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
     let flag = name.starts_with(b"-");
     let certain = strength >= NameStrength::Strong;
     let before = begin.checked_sub(1).and_then(|i| r.view.byte(i));
+    if let Some(separator) = read_rare_separator(r, name_info)? {
+        return Some(Some(separator));
+    }
     let (separator, length) = match r.peek()? {
         // `#define NAME "V"`, `secret "$9$…"`
         b'"' if blanks > 0 && !closed && (is_definition(r.view, begin) || certain && r.peek_at(1)? == b'$') => {
@@ -136,74 +140,15 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
                 || begins_line(r.view, begin);
             (if is_entry { Separator::Apart } else { Separator::Prose }, 0)
         }
-        // `the api_key `V``
-        b'`' if blanks > 0 && certain && !closed => (Separator::Compared, 0),
-        // `std::string kApiKey{"V"}`
-        b'{' if blanks == 0 && certain && !closed => (Separator::Compared, 1),
-        b'(' if blanks == 0
-            && certain
-            && !is_setter(name)
-            && (before == Some(b'.') || name.contains(&b'.'))
-            && matches!(r.peek_at(1)?, b'"' | b'\'') =>
-        {
-            (Separator::Compared, 1)
-        }
-        // `NAME,V`
-        b',' if blanks == 0 && certain && !opened && !closed && name.contains(&b'_') && r.peek_at(1)? != b' ' => {
-            (Separator::Compared, 1)
-        }
-        // `>>> name`, and the value on the next line.
-        BREAK if certain && !closed && begins_prompt(r.view, begin) => {
-            let mut value = ValueReader { view: r.view, at: r.at, value: None };
-            if !skip_line_break(&mut value)? || !matches!(value.peek()?, b'"' | b'\'') {
-                return Some(None);
-            }
-            (Separator::Compared, value.at - r.at)
-        }
-        // `- --api-key`, and `- V` on the next line.
-        BREAK if flag && !closed && is_list_item(r.view, begin) => {
-            let mut value = ValueReader { view: r.view, at: r.at, value: None };
-            if !skip_line_break(&mut value)? {
-                return Some(None);
-            }
-            value.skip(2 * MAX_BLANKS, |b| b == b' ')?;
-            if !(value.take_byte(b'-')? && value.take_byte(b' ')?) {
-                return Some(None);
-            }
-            (Separator::Blank, value.at - r.at)
-        }
-        // `name="x"` of a form, an empty line, and the value.
-        BREAK if closed && certain && r.view.bytes[..begin].ends_with(b"name=\"") => {
-            let mut value = ValueReader { view: r.view, at: r.at, value: None };
-            if !(skip_line_break(&mut value)? && value.peek()? == BREAK && skip_line_break(&mut value)?) {
-                return Some(None);
-            }
-            (Separator::Apart, value.at - r.at)
-        }
         // `.setPassword("V")`, `PASSWORD('V')`
         b'(' if blanks == 0 && certain && is_setter(name) && matches!(r.peek_at(1)?, b'"' | b'\'' | b'\\') => {
             (Separator::Apart, 1)
         }
         // `IDENTIFIED WITH mysql_native_password BY 'V'`
         b'B' if blanks == 1 && certain && !closed && matches!(r.peek_at(3)?, b'"' | b'\'') => (Separator::Apart, 3),
-        // `… the following password to proceed to installation:`, and the password below an empty line.
-        b't' if blanks == 1 && certain && !closed && is_text_next(r, b"to proceed to installation:")? => {
-            r.at += b"to proceed to installation:".len();
-            let mut value = ValueReader { view: r.view, at: r.at, value: None };
-            while value.at - r.at < MAX_BLANKS && value.peek()? == BREAK && skip_line_break(&mut value)? {}
-            (Separator::Prose, value.at - r.at)
-        }
         b't' if blanks == 1 && certain && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b' ' => {
             (Separator::Prose, 3)
         }
-        b'f' if blanks == 1 && certain && !closed && is_text_next(r, b"for ")? => {
-            r.skip(MAX_TAG_BYTES, |b| b != b':' && b != BREAK)?;
-            if r.peek()? != b':' || r.peek_at(1)? != b' ' {
-                return Some(None);
-            }
-            (Separator::Prose, 2)
-        }
-        b'[' if blanks == 1 && certain && !closed && is_text_next(r, b"[None]: ")? => (Separator::Apart, 8),
         b'i' if blanks == 1 && strength >= NameStrength::Fair && !closed && r.peek_at(1)? == b's' => {
             let colon = usize::from(r.peek_at(2)? == b':');
             if r.peek_at(2 + colon)? != b' ' {
@@ -315,7 +260,7 @@ fn is_value_of_name(view: TextView<'_>, begin: usize) -> bool {
 }
 
 /// The longest rest of a tag.
-const MAX_TAG_BYTES: usize = 64;
+pub(crate) const MAX_TAG_BYTES: usize = 64;
 
 /// Whether a name begins its line, alone or in a list.
 fn begins_line(view: TextView<'_>, begin: usize) -> bool {
@@ -325,7 +270,7 @@ fn begins_line(view: TextView<'_>, begin: usize) -> bool {
 }
 
 /// Whether a call of this name takes the secret: `setPassword`, `withToken`, `apiKey`.
-fn is_setter(name: &[u8]) -> bool {
+pub(crate) fn is_setter(name: &[u8]) -> bool {
     const NAMES: &[&[u8]] = &[
         b"password",
         b"passwd",
@@ -350,18 +295,6 @@ fn is_setter(name: &[u8]) -> bool {
 fn is_read(view: TextView<'_>, begin: usize) -> bool {
     let line = view.line_start(begin, 64);
     view.bytes[line..begin].split(|b| *b == b' ').any(|word| word == b"read")
-}
-
-/// Whether a name stands behind the prompt of an interpreter.
-fn begins_prompt(view: TextView<'_>, begin: usize) -> bool {
-    let line = view.line_start(begin, 16);
-    view.bytes[line..begin].trim_ascii() == b">>>"
-}
-
-/// Whether a name is an item of a list.
-fn is_list_item(view: TextView<'_>, begin: usize) -> bool {
-    let line = view.line_start(begin, 64);
-    view.bytes[line..begin].trim_ascii() == b"-"
 }
 
 /// The length of `generated for NAME: ` behind `from` bytes; 0 if it is not there.

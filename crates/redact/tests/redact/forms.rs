@@ -248,6 +248,75 @@ const FORMS: &[(&str, &str)] = &[
     ("connected with password=§ user=bob\n", "auwh"),
     ("Server=x;User Id=sa;Password=§;Database=y\n", "awh"),
     ("host=x password=§ dbname=y\n", "awh"),
+    // Values on the next line
+    ("aws_secret_access_key:\n  \"§\"\n", "abt"),
+    ("<client_secret>\n  §\n</client_secret>\n", "at"),
+    ("asana.client.secret=\\\n    §\n", "at"),
+    ("client_secret = \"\"\"\n§\"\"\"\n", "at"),
+    ("deploy \\\n  --api-key \\\n  § \\\n  --yes\n", "at"),
+    ("args:\n- --api-key\n- §\n", "at"),
+    ("client_secret: Some(\n    \"§\",\n)\n", "at"),
+    (">>> client_secret\n'§'\n", "t"),
+    ("[\"client_secret\"]=>\n  string(40) \"§\"\n", "at"),
+    ("name=\"client_secret\"\r\n\r\n§\r\n--b\r\n", "t"),
+    ("use the following password to proceed to installation:\n\n§\n\nThis may\n", "tw"),
+    // Conditions, comparisons and calls
+    ("if [ \"$CLIENT_SECRET\" != \"§\" ]; then exit 1; fi\n", "t"),
+    ("assert settings.client_secret == \"§\"\n", "t"),
+    ("const clientSecret = isProd ? \"§\" : \"\";\n", "t"),
+    ("yelp.api.key = ${?YELP_API_KEY} \"§\"\n", "t"),
+    ("read -r CLIENT_SECRET <<< \"§\"\n", "at"),
+    ("printf 'CLIENT_SECRET=%s\\n' '§' > .env\n", "at"),
+    ("##vso[task.setvariable variable=CLIENT_SECRET;issecret=true]§\n", "at"),
+    ("::set-env name=CLIENT_SECRET::§\n", "at"),
+    ("    .cohereApiKey(\"§\")\n", "t"),
+    ("const std::string kApiKey{\"§\"};\n", "t"),
+    ("$ENV{'CLIENT_SECRET'} = '§';\n", "at"),
+    ("{\"client_secret\": [\"§\"]}\n", "at"),
+    ("headers.Authorization = \"Bearer \" + \"§\";\n", "t"),
+    ("req.Header.Set(\"Authorization\", \"Bearer \"+\"§\")\n", "t"),
+    ("{\"msg\":\"\\u0022client_secret\\u0022:\\u0022§\\u0022\"}\n", "at"),
+    // Prose and signs
+    ("warning: CLIENT_SECRET is set to §\n", "t"),
+    ("? client_secret: › §\n", "t"),
+    ("client_secret：§\n", "at"),
+    ("client_secret .......... §\n", "t"),
+    ("here is the client_secret `§`\n", "t"),
+    ("-- client_secret §\n", "t"),
+    ("CLIENT_SECRET,§\n", "t"),
+    (":client_secret: ``§``\n", "t"),
+    ("- **CLIENT_SECRET**: `§`\n", "t"),
+    ("Generated password for user admin: §\n", "aw"),
+    ("AWS Secret Access Key [None]: §\n", "tb"),
+    ("search.exe /ApiKey:§\n", "t"),
+    ("{noformat}CLIENT_SECRET=§{noformat}\n", "at"),
+    ("Connect-Thing -User bob -Password '§'\n", "aswh"),
+    // Tables
+    ("username,password,email\nbob,§,bob@acme.dev\n", "aw"),
+    ("\"user\",\"api_key\",\"active\"\n\"ci\",\"§\",\"true\"\n", "ht"),
+    ("user\tapi_key\trole\nmarta\t§\tadmin\n", "ht"),
+    ("| user | password |\n| --- | --- |\n| alice | § |\n", "aw"),
+    (
+        "+----+---------------+\n| id | client_secret |\n+----+---------------+\n|  1 | § |\n+----+---------------+\n",
+        "ht",
+    ),
+    ("<tr><td>CLIENT_SECRET</td><td>§</td></tr>\n", "at"),
+    ("| `CLIENT_SECRET` | `§` | production |\n", "at"),
+    // Names behind or far before values
+    ("<input value=\"§\" type=\"hidden\" id=\"plivo-auth-token\">\n", "t"),
+    ("{\"value\": \"§\", \"name\": \"CLIENT_SECRET\", \"type\": \"secret\"}\n", "t"),
+    ("\"Name\": \"/prod/x/drone_token\",\n \"Type\": \"SecureString\",\n \"Value\": \"§\",\n", "t"),
+    ("variable \"mandrill_api_key\" {\n  type    = string\n  default = \"§\"\n}\n", "t"),
+    // Links, protocols and files
+    ("https%3A%2F%2Fmarta%3A§%40git.acme.dev%2Fx.git\n", "awh"),
+    ("{\"url\":\"https:\\/\\/alice:§@git.acme.dev\\/x.git\"}\n", "awh"),
+    ("user app on >§ ~* +@all\n", "awh"),
+    ("127.0.0.1:6379> AUTH §\n", "awh"),
+    ("AUTH PLAIN §\n", "t"),
+    ("expect \"assword:\" { send \"§\\r\" }\n", "aw"),
+    ("{\"apiVersion\":\"v1\",\"data\":{\"value\":\"§\"},\"kind\":\"Secret\",\"metadata\":{\"name\":\"x\"}}\n", "bt"),
+    ("<AdministratorPassword><Value>§</Value></AdministratorPassword>\n", "aw"),
+    ("adminpw: §\n", "aw"),
 ];
 
 struct Random(u64);
@@ -483,7 +552,7 @@ fn any_byte_in_a_place_is_read_to_the_end() {
     let mask = mask(&[]);
     let mut wrong = Vec::new();
     for (n, (form, text, _)) in cases(1).enumerate() {
-        let places: Vec<usize> = text.match_indices([' ', ':', '=', '"']).map(|(at, _)| at + 1).take(8).collect();
+        let places: Vec<usize> = text.match_indices([' ', ':', '=', '"', '\n']).map(|(at, _)| at + 1).take(8).collect();
         for byte in (0..=127).chain([0xc3, 0xff]) {
             let at = places[(n + usize::from(byte)) % places.len()];
             let mut input = text.clone().into_bytes();
