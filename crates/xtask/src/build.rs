@@ -12,11 +12,11 @@ pub fn build() -> Result<()> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // With an explicit target the flag applies to the programs, and not to build scripts.
     run(cargo()
-        .args(["build", "--quiet", "--release", "--package", "countersign-bin", "--bins", "--target", &target])
+        .args(["build", "--quiet", "--profile", "dist", "--package", "countersign-bin", "--bins", "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     std::fs::create_dir_all(output_dir()).map_err(|e| e.to_string())?;
     for name in ["csn", "csn-shim"] {
-        let from = root().join("target").join(&target).join("release").join(name);
+        let from = root().join("target").join(&target).join("dist").join(name);
         let to = output_dir().join(name);
         // A running program cannot be overwritten, but its name can be given to another file.
         let new = output_dir().join(format!(".{name}.new"));
