@@ -136,6 +136,9 @@ fn inspect_column(view: TextView<'_>, begin: usize, end: usize) -> Option<Inspec
     if !matches!(behind, b',' | b'|' | b'\t' | b';' | b'\n' | b'\r') || end - begin > MAX_NAME_REACH_BYTES {
         return None;
     }
+    if !table::may_be_header(view, begin) {
+        return None;
+    }
     let name = &view.bytes[begin..end];
     let strength = match name::name_strength(name, true) {
         NameStrength::Weak | NameStrength::Fair if follows_telling_word(view, begin) => NameStrength::Strong,

@@ -15,10 +15,13 @@ use crate::{
 };
 use countersign_model::{Digest, RedactionRule};
 use siphasher::sip::SipHasher24;
-use std::sync::{Arc, OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 /// The texts of one fixed search. Fewer make more passes, more make more false positives.
-const FIXED_SEARCHER_PATTERNS: usize = 42;
+const FIXED_SEARCHER_PATTERNS: usize = 40;
 
 /// What to search for. The streams of a task share it; it is compiled when the first of them has input.
 pub struct Mask {
@@ -78,10 +81,10 @@ pub fn set_user_rules(user: Option<Arc<UserRules>>) {
 /// The search for texts that do not depend on the task: words of names, headers, first lines of keys and some keywords.
 /// It is compiled once in a process, and its forks inherit it.
 struct FixedSearch {
+    /// In the order of their bytes.
     texts: Vec<(&'static str, TextMeaning)>,
-    searchers: Vec<(Searcher, usize)>,
-    /// For each text the others that may begin where it begins: a search reports one of them.
-    same_start: Vec<Vec<usize>>,
+    /// Each search, and for each of its patterns the texts that begin with it.
+    searchers: Vec<(Searcher, Vec<Range<usize>>)>,
 }
 
 /// The meaning of a text that was found.
@@ -112,27 +115,34 @@ fn fixed_search() -> &'static FixedSearch {
         // A search is the faster the longer its shortest pattern is.
         let beside = places::places().map(|(text, inspect)| (text, TextMeaning::Place(inspect)));
         let all = words.chain(headers).chain(keys).chain(free).chain(beside);
-        let (short, mut long): (Vec<_>, Vec<_>) = all.partition(|(text, _)| text.len() < 4);
-        // Texts with the same beginning share a bucket of the search.
-        long.sort_by_key(|(text, _)| *text);
-        let search =
-            |these: &[(&str, TextMeaning)]| Searcher::new(&these.iter().map(|(text, _)| *text).collect::<Vec<_>>());
-        let mut searchers = vec![(search(&short), 0)];
-        let groups = long.chunks(FIXED_SEARCHER_PATTERNS).enumerate();
-        searchers.extend(groups.map(|(n, these)| (search(these), short.len() + n * FIXED_SEARCHER_PATTERNS)));
-        let first_long = short.len();
-        let texts: Vec<_> = short.into_iter().chain(long).collect();
-        // Sorted texts that begin with the same one follow it. The short ones have one length and differ.
-        let mut same_start = vec![Vec::new(); texts.len()];
-        for a in first_long..texts.len() {
-            let longer = (a + 1..texts.len()).take_while(|b| texts[*b].0.starts_with(texts[a].0));
-            for b in longer {
-                same_start[a].push(b);
-                same_start[b].push(a);
+        let mut texts: Vec<_> = all.collect();
+        texts.sort_by_key(|(text, _)| *text);
+        // Texts with the same beginning are searched for together.
+        let mut beginnings: Vec<(&str, Range<usize>)> = Vec::new();
+        for (n, (text, _)) in texts.iter().enumerate() {
+            match beginnings.last_mut() {
+                Some((beginning, of)) if common_beginning(beginning, text) >= beginning.len().min(MIN_SHARED_BYTES) => {
+                    *beginning = &text[..common_beginning(beginning, text)];
+                    of.end = n + 1;
+                }
+                _ => beginnings.push((text, n..n + 1)),
             }
         }
-        FixedSearch { texts, searchers, same_start }
+        let (short, long): (Vec<_>, Vec<_>) = beginnings.into_iter().partition(|(text, _)| text.len() < 4);
+        let search = |these: &[(&str, Range<usize>)]| {
+            let patterns: Vec<&str> = these.iter().map(|(text, _)| *text).collect();
+            (Searcher::new(&patterns), these.iter().map(|(_, of)| of.clone()).collect())
+        };
+        let searchers = std::iter::once(&*short).chain(long.chunks(FIXED_SEARCHER_PATTERNS)).map(search).collect();
+        FixedSearch { texts, searchers }
     })
+}
+
+/// Texts that begin with this many equal bytes are searched for by those.
+const MIN_SHARED_BYTES: usize = 6;
+
+fn common_beginning(a: &str, b: &str) -> usize {
+    a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
 
 /// Compiles in advance what does not depend on the task.
@@ -223,13 +233,12 @@ impl Mask {
             known.find(text, from, &near.mixed, |start, end| found.push((start, end, Hit::Value)));
         }
         let fixed = fixed_search();
-        for (searcher, base) in &fixed.searchers {
-            searcher.find_all(text, from, |start, end, n| {
-                found.push((start, end, Hit::Text(base + n)));
-                for other in &fixed.same_start[base + n] {
-                    let other_text = fixed.texts[*other].0;
-                    if text[start..].starts_with(other_text.as_bytes()) {
-                        found.push((start, start + other_text.len(), Hit::Text(*other)));
+        for (searcher, texts) in &fixed.searchers {
+            searcher.find_all(text, from, |start, _, n| {
+                for n in texts[n].clone() {
+                    let written = fixed.texts[n].0.as_bytes();
+                    if text[start..].starts_with(written) {
+                        found.push((start, start + written.len(), Hit::Text(n)));
                     }
                 }
             });

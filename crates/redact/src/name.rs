@@ -129,7 +129,9 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     let is_given = name.ends_with("token") && (written.starts_with('-') || is_header_name(written));
     if is_variable
         || is_given
-        || ends && (matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) || names_provider(written.as_bytes()))
+        || ends
+            && !matches!(name, "key" | "token")
+            && (matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) || names_provider(written.as_bytes()))
     {
         return NameStrength::Strong;
     }

@@ -103,7 +103,8 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     }
     // `"id": "usr_…"`, `cursor: …`
     let name = provider_values::name_before(view, start).unwrap_or_default();
-    if provider_values::split_name(name).last().is_some_and(|word| OTHER_NAMES.contains(&&**word)) {
+    let words = provider_values::NameWords::of(name);
+    if words.last().is_some_and(|word| OTHER_NAMES.iter().any(|other| other.as_bytes() == word)) {
         return Inspection::Nothing;
     }
     if let Some(length) = dotted {

@@ -11,6 +11,7 @@ use crate::{
     span::{Inspection, Rank, Span},
     visible_text::TextView,
 };
+use std::{ops::Range, sync::OnceLock};
 
 pub(crate) const RULE: &str = "named-token";
 
@@ -231,17 +232,30 @@ fn word_before_value(view: TextView<'_>, value: usize) -> Option<&[u8]> {
 
 /// The provider that a name contains: one of its words, or two or three of them together.
 fn find_provider(name: &[u8]) -> Option<&'static Provider> {
-    let words = split_name(name);
-    if words.last().is_some_and(|w| OTHER_ENDINGS.contains(&&**w)) {
+    let words = NameWords::of(name);
+    if words.last().is_some_and(|word| OTHER_ENDINGS.iter().any(|ending| ending.as_bytes() == word)) {
         return None;
     }
-    let listed = |word: &str| PROVIDERS.binary_search_by(|p| p.word.cmp(word)).ok().map(|n| &PROVIDERS[n]);
+    let count = words.count();
+    let together = (1..=count.min(3)).rev().find_map(|n| (0..=count - n).find_map(|at| listed(words.join(at..at + n))));
     // `snyktoken`
     let joined = || {
-        let [word] = &*words else { return None };
-        JOINED_ENDINGS.iter().find_map(|ending| listed(word.strip_suffix(ending)?))
+        let word = words.last().filter(|_| count == 1)?;
+        JOINED_ENDINGS.iter().find_map(|ending| listed(word.strip_suffix(ending.as_bytes())?))
     };
-    (1..=3).rev().find_map(|n| words.windows(n).find_map(|part| listed(&part.concat()))).or_else(joined)
+    together.or_else(joined)
+}
+
+/// The provider with this word.
+fn listed(word: &[u8]) -> Option<&'static Provider> {
+    static STARTS: OnceLock<[usize; 257]> = OnceLock::new();
+    // Where the words with each first byte begin.
+    let starts = STARTS.get_or_init(|| {
+        std::array::from_fn(|first| PROVIDERS.partition_point(|p| usize::from(p.word.as_bytes()[0]) < first))
+    });
+    let first = usize::from(*word.first()?);
+    let these = &PROVIDERS[starts[first]..starts[first + 1]];
+    these.binary_search_by(|p| p.word.as_bytes().cmp(word)).ok().map(|n| &these[n])
 }
 
 /// Whether a name contains the name of a provider: before `key` only one that means nothing else.
@@ -250,24 +264,51 @@ pub(crate) fn names_provider(name: &[u8]) -> bool {
     find_provider(name).is_some_and(|provider| is_token || !provider.strict)
 }
 
-/// The words of a name, in lower case: `MAIL_CHIMP`, `mailChimp` and `mail-chimp` have two.
-pub(crate) fn split_name(name: &[u8]) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut last = b'_';
-    for b in name {
-        let begins = b.is_ascii_uppercase() && (last.is_ascii_lowercase() || last.is_ascii_digit());
-        if begins || !b.is_ascii_alphanumeric() {
-            words.push(String::new());
+/// The words of a name, in lower case and one behind the other: `MAIL_CHIMP`, `mailChimp` and `mail-chimp` have two.
+pub(crate) struct NameWords {
+    letters: Vec<u8>,
+    /// Where each word ends.
+    ends: Vec<usize>,
+}
+
+impl NameWords {
+    pub(crate) fn of(name: &[u8]) -> Self {
+        let mut words = Self { letters: Vec::with_capacity(name.len()), ends: Vec::with_capacity(8) };
+        let mut last = b'_';
+        for b in name {
+            let begins = b.is_ascii_uppercase() && (last.is_ascii_lowercase() || last.is_ascii_digit());
+            if begins || !b.is_ascii_alphanumeric() {
+                words.end_word();
+            }
+            if b.is_ascii_alphanumeric() {
+                words.letters.push(b.to_ascii_lowercase());
+            }
+            last = *b;
         }
-        if b.is_ascii_alphanumeric()
-            && let Some(word) = words.last_mut()
-        {
-            word.push(char::from(b.to_ascii_lowercase()));
-        }
-        last = *b;
+        words.end_word();
+        words
     }
-    words.retain(|w| !w.is_empty());
-    words
+
+    fn end_word(&mut self) {
+        if self.letters.len() > self.ends.last().copied().unwrap_or(0) {
+            self.ends.push(self.letters.len());
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Some words without what divides them.
+    fn join(&self, words: Range<usize>) -> &[u8] {
+        let start = words.start.checked_sub(1).map_or(0, |n| self.ends[n]);
+        &self.letters[start..self.ends[words.end - 1]]
+    }
+
+    pub(crate) fn last(&self) -> Option<&[u8]> {
+        let count = self.count();
+        (count > 0).then(|| self.join(count - 1..count))
+    }
 }
 
 /// `1.0.6~git20210604-d5e0c0615ace-1`
@@ -280,8 +321,8 @@ fn is_version(value: &[u8]) -> bool {
 
 /// Whether the last word of a name of several words says that its value is a secret: `CYPRESS_RECORD_KEY`.
 fn is_telling(name: &[u8]) -> bool {
-    let words = split_name(name);
-    words.len() > 1 && words.last().is_some_and(|w| TELLING_ENDINGS.contains(&&**w))
+    let words = NameWords::of(name);
+    words.count() > 1 && words.last().is_some_and(|word| TELLING_ENDINGS.iter().any(|w| w.as_bytes() == word))
 }
 
 /// Whether the value of a telling name that contains a provider's may be a secret.

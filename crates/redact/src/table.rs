@@ -16,6 +16,17 @@ const MAX_TABLE_BYTES: usize = REINSPECT_BYTES - 64;
 const MAX_ROWS: usize = 16;
 const MAX_CELL_BYTES: usize = 300;
 
+/// Whether the line around a name has only bytes that a first row has.
+pub(crate) fn may_be_header(view: TextView<'_>, name: usize) -> bool {
+    let is_cell = |b: &u8| {
+        b.is_ascii_alphanumeric()
+            || matches!(b, b'_' | b'-' | b'.' | b' ' | b'"' | b'\'' | b'`' | b'*' | b'\t' | b'|' | b',' | b';')
+    };
+    let line = view.line_start(name, MAX_HEADER_BYTES);
+    view.bytes[line..name].iter().all(is_cell)
+        && view.bytes[name..].iter().take(MAX_HEADER_BYTES).take_while(|b| !is_break(**b)).all(is_cell)
+}
+
 /// Whether a cell of the first row may be the name of a column.
 fn is_column_name(cell: &[u8]) -> bool {
     let (_, cell) = trim_cell(cell);

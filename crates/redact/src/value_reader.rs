@@ -36,7 +36,7 @@ impl ValueReader<'_> {
     pub(crate) fn peek_at(&self, ahead: usize) -> Option<u8> {
         match self.view.byte(self.at + ahead) {
             // A cursor movement begins another text.
-            _ if (0..=ahead).any(|n| self.view.is_moved_at(self.at + n)) => Some(BREAK),
+            _ if self.view.moves_within(self.at, self.at + ahead) => Some(BREAK),
             Some(b) if is_break(b) => Some(BREAK),
             None if self.view.end => Some(BREAK),
             b => b,

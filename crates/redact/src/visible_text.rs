@@ -264,6 +264,15 @@ impl<'a> TextView<'a> {
         !self.runs.is_empty() && self.runs.binary_search_by_key(&at, |r| r.text).is_ok_and(|n| self.runs[n].moved)
     }
 
+    /// Whether the cursor moved before one of these bytes, the last one included.
+    #[inline]
+    pub(crate) fn moves_within(&self, first: usize, last: usize) -> bool {
+        if self.runs.is_empty() {
+            return self.moved && last >= self.bytes.len();
+        }
+        (first..=last).any(|at| self.is_moved_at(at))
+    }
+
     /// Where the cursor moves next behind `at`; the end of the text if it does not.
     pub(crate) fn until_moved(&self, at: usize) -> usize {
         let from = self.runs.partition_point(|r| r.text <= at);
