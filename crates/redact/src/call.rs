@@ -55,7 +55,9 @@ fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
         if r.peek()? == BREAK || r.at - start > MAX_ARGUMENT_BYTES {
             return Some(Inspection::Nothing);
         }
-        r.at += 1;
+        // An escaped quote belongs to the value.
+        let escapes = slashes == 0 && r.peek()? == b'\\' && r.peek_at(1)? != BREAK;
+        r.at += 1 + usize::from(escapes);
     }
     let end = r.at;
     r.at += slashes + 1;
@@ -63,7 +65,7 @@ fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
     let value = &r.view.bytes[start..end];
     let closes = matches!(r.peek()?, b')' | b',');
     let expression = value.starts_with(b"$") && memchr::memmem::find(value, b"::").is_some();
-    if !closes || expression || !guard::is_token_like(value) || guard::is_placeholder(value) {
+    if !closes || expression || !guard::is_password_argument(value) || guard::is_placeholder(value) {
         return Some(Inspection::Nothing);
     }
     Some(Inspection::Found(Span::new(start, end, "password", Rank::Context)))

@@ -133,12 +133,14 @@ fn inspect_column(view: TextView<'_>, begin: usize, end: usize) -> Option<Inspec
     let lowest = begin.saturating_sub(MAX_NAME_REACH_BYTES);
     let begin = begin - view.bytes[lowest..begin].iter().rev().take_while(|b| is_name_byte(**b)).count();
     let behind = view.bytes[end..].iter().take(MAX_BLANKS).find(|b| !matches!(b, b' ' | b'"' | b'\'' | b'`' | b'*'))?;
-    if !matches!(behind, b',' | b'|' | b'\t' | b';' | b'\n' | b'\r') || end - begin > MAX_NAME_REACH_BYTES {
+    if !matches!(behind, b',' | b'|' | b'\t' | b';' | b'\n' | b'\r' | b')') || end - begin > MAX_NAME_REACH_BYTES {
         return None;
     }
-    if !table::may_be_header(view, begin) {
-        return None;
-    }
+    let inspect = match table::may_be_header(view, begin) {
+        true => table::inspect_column,
+        false if table::is_in_insert(view, begin) => table::inspect_insert,
+        false => return None,
+    };
     let name = &view.bytes[begin..end];
     let strength = match name::name_strength(name, true) {
         NameStrength::Weak | NameStrength::Fair if follows_telling_word(view, begin) => NameStrength::Strong,
@@ -147,7 +149,7 @@ fn inspect_column(view: TextView<'_>, begin: usize, end: usize) -> Option<Inspec
     if strength < NameStrength::Strong || name::names_something_else(name, strength) {
         return None;
     }
-    table::inspect_column(view, begin..end, strength, rule_for(strength))
+    inspect(view, begin..end, strength, rule_for(strength))
 }
 
 /// Whether the word around `at` is the name of a resource: `arn:aws:secretsmanager:…:secret:…`.

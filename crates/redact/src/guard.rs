@@ -344,7 +344,7 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     match strength {
         NameStrength::None => false,
         NameStrength::Random => is_random_value(name, value, setting),
-        NameStrength::Password if is_short_name(name) && !is_salted_word(value) => false,
+        NameStrength::Password if is_short_name(name) && !is_salted_word(value) && !is_chosen_password(value) => false,
         NameStrength::Password if digits == value.len() => setting.plain && digits >= 4 || setting.shell && digits >= 6,
         NameStrength::Password if !wordy => {
             setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || looks_random(value))
@@ -372,6 +372,10 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
                 && (scrambled || !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>')))
         }
         NameStrength::Weak => {
+            // `?key=V`
+            if setting.shell && setting.plain && !setting.quoted && is_hex(value) {
+                return value.len() >= 32 && digits >= 4 && digits < value.len();
+            }
             let is_token = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
             let is_random =
                 digits >= 2 && letters > 0 && value.len() >= 16 && looks_random(value) && has_entropy(value, 3.5);
@@ -654,4 +658,9 @@ pub(crate) fn is_secret_in_table(strength: NameStrength, value: &[u8]) -> bool {
 /// Base64 of `\0user\0password`, or of another answer to a question for a login.
 pub(crate) fn is_basic_pair_of_auth(value: &[u8]) -> bool {
     value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=')) && !is_wordy(value)
+}
+
+/// Whether a value that a program passes in the place of a password is one.
+pub(crate) fn is_password_argument(value: &[u8]) -> bool {
+    is_token_like(value) || is_chosen_password(value) || !is_wordy(value) && value.len() >= 8 && looks_random(value)
 }

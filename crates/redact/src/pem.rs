@@ -7,6 +7,8 @@ use crate::{
 
 /// The most that is held or redacted of a block without an end.
 const MAX_BLOCK_BYTES: usize = 64 * 1024;
+/// The longest key in a link or a form.
+const MAX_ENCODED_BYTES: usize = 16 * 1024;
 /// The longest label between the dashes of a first line.
 const MAX_LABEL_BYTES: usize = 64;
 /// A run of base64 of this length counts as part of the key.
@@ -26,6 +28,43 @@ pub(crate) const PUTTY_START: &str = "Private-Lines: ";
 pub(crate) fn inspect_putty(view: TextView<'_>, start: usize) -> Inspection {
     let digits = view.bytes[start..].iter().take(4).take_while(|b| b.is_ascii_digit()).count();
     if digits == 0 { Inspection::Nothing } else { inspect_body(view, start + digits) }
+}
+
+/// Inspects a key in a link or a form: `-----BEGIN+PRIVATE+KEY-----%0AV%0A-----END`; the label begins at `end`.
+pub(crate) fn inspect_encoded_pem(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
+    let limit = end + MAX_ENCODED_BYTES;
+    let until = view.until_moved(end).min(limit);
+    let text = &view.bytes[end..until.max(end)];
+    let label = &text[..text.len().min(MAX_LABEL_BYTES)];
+    let Some(dashes) = memchr::memmem::find(label, b"-----") else { return Inspection::Nothing };
+    if memchr::memmem::find(&label[..dashes], b"PRIVATE").is_none() {
+        return Inspection::Nothing;
+    }
+    let from = dashes + 5;
+    let is_link = |b: &u8| b.is_ascii_alphanumeric() || b"%+/=-_.~:,".contains(b);
+    let stop = text[from..].iter().position(|b| !is_link(b));
+    let body = &text[from..from + stop.unwrap_or(text.len() - from)];
+    let last_line = memchr::memmem::find(body, b"-----");
+    let ends = last_line.or(stop).is_some() || view.end || until == limit || view.is_moved_at(until);
+    let body = &body[..last_line.unwrap_or(body.len())];
+    // The line breaks around it stay.
+    const BREAKS: [&[u8]; 4] = [b"%0A", b"%0D", b"%0a", b"%0d"];
+    let mut key = body;
+    while let Some(rest) = BREAKS.iter().find_map(|b| key.strip_prefix(*b)) {
+        key = rest;
+    }
+    let before = body.len() - key.len();
+    while let Some(rest) = BREAKS.iter().find_map(|b| key.strip_suffix(*b)) {
+        key = rest;
+    }
+    let range = end + from + before..end + from + before + key.len();
+    match () {
+        () if !ends && before < body.len() => Inspection::Open(range.start),
+        () if ends && range.len() >= MIN_KEY_BYTES => {
+            Inspection::Found(Span::new(range.start, range.end, "private-key", Rank::Shape))
+        }
+        () => Inspection::Nothing,
+    }
 }
 
 /// Inspects a first line that begins at `start`.

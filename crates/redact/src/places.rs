@@ -1,7 +1,7 @@
 //! The texts by which secrets are found that only their place tells, and what inspects the place.
 
 use crate::{
-    account_file, call, command_line, link, pipe, programs::COMMAND_TEXTS, secret_block, span::Inspection,
+    account_file, call, command_line, link, pem, pipe, programs::COMMAND_TEXTS, secret_block, span::Inspection,
     visible_text::TextView,
 };
 
@@ -22,6 +22,8 @@ const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     ("thin:", link::inspect_oracle),
     ("%3A%2F%2F", link::inspect_written_link),
     (":\\/\\/", link::inspect_written_link),
+    ("-----BEGIN+", pem::inspect_encoded_pem),
+    ("-----BEGIN%20", pem::inspect_encoded_pem),
     (" on >", account_file::inspect_acl),
     ("AUTH ", account_file::inspect_auth),
     ("send \"", account_file::inspect_expect),

@@ -201,10 +201,11 @@ fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
         let is_long = is_uuid(body) || body.len() >= 32;
         return is_key && is_long && counted.digits >= 4 && !parts.iter().any(|p| names_public(p));
     }
-    if !is_random_body(body, &counted) || parts.iter().any(|p| names_public(p)) {
+    let is_telling = parts.iter().any(|p| names_secret(p));
+    if !is_random_body(body, &counted, is_telling) || parts.iter().any(|p| names_public(p)) {
         return false;
     }
-    if parts.iter().any(|p| names_secret(p)) {
+    if is_telling {
         return true;
     }
     // Ids that contain a version and a time: `rlg_01…`.
@@ -221,20 +222,33 @@ fn is_secret_body(prefix: &[u8], body: &[u8]) -> bool {
     !is_node && !names_id(first) && !ends_with_id
 }
 
-fn is_random_body(body: &[u8], counted: &Composition) -> bool {
+/// Whether a body was generated at random. `is_telling`: its prefix says that a secret follows.
+fn is_random_body(body: &[u8], counted: &Composition, is_telling: bool) -> bool {
     let length = body.len();
     let pieces = || body.split(|b| matches!(b, b'_' | b'-'));
     let longest = pieces().map(<[u8]>::len).max().unwrap_or(0);
     let both_cases = counted.lower > 0 && counted.upper > 0;
     let has_hash = pieces().any(|piece| piece.len() >= 16 && piece.iter().all(u8::is_ascii_hexdigit));
+    let least_digits = match length {
+        24.. if is_telling && both_cases => 0,
+        32.. => 1,
+        _ => 2,
+    };
+    let spoken = spoken_letters(body);
+    let is_written = match is_telling {
+        true => spoken > (length / 3).max(8),
+        false => {
+            let names = both_cases && capitalised_letters(body) * 5 >= (counted.lower + counted.upper) * 4;
+            names || spoken > (length / 5).max(6)
+        }
+    };
     !has_hash
-        && counted.digits >= if length >= 32 { 1 } else { 2 }
+        && !is_written
+        && counted.digits >= least_digits
         && counted.digits * 5 < length * 3
         && counted.changes >= (length / 5).max(4)
         && (both_cases || counted.changes * 4 >= length)
         && (longest >= 16 && pieces().count() <= MAX_BODY_PIECES
-            || longest >= 10 && length >= 36 && counted.changes * 3 >= length)
+            || longest >= if is_telling { 8 } else { 10 } && length >= 36 && counted.changes * 3 >= length)
         && has_entropy(body, if length >= 24 { 3.9 } else { 3.7 })
-        && spoken_letters(body) <= (length / 5).max(6)
-        && (!both_cases || capitalised_letters(body) * 5 < (counted.lower + counted.upper) * 4)
 }

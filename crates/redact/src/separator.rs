@@ -137,6 +137,7 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         b'"' | b'\'' if blanks > 0 && !closed && certain && !flag => {
             let is_entry = matches!(before, None | Some(b':' | b'\n'))
                 || is_definition(r.view, begin)
+                || is_setting_command(r.view, begin)
                 || begins_line(r.view, begin);
             (if is_entry { Separator::Apart } else { Separator::Prose }, 0)
         }

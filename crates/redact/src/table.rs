@@ -106,3 +106,51 @@ pub(crate) fn inspect_column(
 fn next_line(view: TextView<'_>, at: usize) -> usize {
     at + if view.bytes[at..].starts_with(b"\r\n") { 2 } else { 1 }
 }
+
+/// Whether a name stands among the columns of `INSERT INTO t (a, NAME)`.
+pub(crate) fn is_in_insert(view: TextView<'_>, name: usize) -> bool {
+    let before = &view.bytes[view.line_start(name, MAX_HEADER_BYTES)..name];
+    let Some(open) = memchr::memrchr(b'(', before) else { return false };
+    let is_insert = |word: &[u8]| word.eq_ignore_ascii_case(b"insert");
+    before[..open].split(|b| !b.is_ascii_alphanumeric()).any(is_insert)
+}
+
+/// Inspects the values of a column of `INSERT INTO t (a, NAME) VALUES ('x', 'V')`; its name is at `name`. None: it is none.
+pub(crate) fn inspect_insert(
+    view: TextView<'_>,
+    name: Range<usize>,
+    strength: NameStrength,
+    rule: &'static str,
+) -> Option<Inspection> {
+    let line = view.line_start(name.start, MAX_HEADER_BYTES);
+    let before = &view.bytes[line..name.start];
+    let open = memchr::memrchr(b'(', before)?;
+    let column = before[open..].iter().filter(|b| **b == b',').count();
+    let limit = name.start + MAX_TABLE_BYTES;
+    let until = view.until_moved(name.start).min(limit);
+    let text = &view.bytes[name.end..until.max(name.end)];
+    let names = memchr::memchr(b')', text)?;
+    let values = names + memchr::memmem::find(&text[names..].to_ascii_uppercase(), b"VALUES")? + b"VALUES".len();
+    let mut at = values + memchr::memchr(b'(', &text[values..])? + 1;
+    let is_whole = until < view.len() || until == limit || view.end || view.is_moved_at(until);
+    // The values before, in quotes or not.
+    for _ in 0..column {
+        at += text[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+        if text.get(at) == Some(&b'\'') {
+            at += 1 + memchr::memchr(b'\'', &text[at + 1..])? + 1;
+        }
+        at += memchr::memchr2(b',', b')', text.get(at..)?)? + 1;
+    }
+    at += text[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+    if text.get(at) != Some(&b'\'') {
+        return None;
+    }
+    let from = at + 1;
+    let Some(length) = memchr::memchr(b'\'', &text[from..]) else {
+        return (!is_whole && from < text.len()).then_some(Inspection::Open(name.end + from));
+    };
+    let value = &text[from..from + length];
+    let start = name.end + from;
+    (value.len() <= MAX_CELL_BYTES && guard::is_secret_in_table(strength, value))
+        .then(|| Inspection::Found(Span::new(start, start + length, rule, Rank::Context)))
+}

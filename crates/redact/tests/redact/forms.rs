@@ -317,6 +317,10 @@ const FORMS: &[(&str, &str)] = &[
     ("{\"apiVersion\":\"v1\",\"data\":{\"value\":\"§\"},\"kind\":\"Secret\",\"metadata\":{\"name\":\"x\"}}\n", "bt"),
     ("<AdministratorPassword><Value>§</Value></AdministratorPassword>\n", "aw"),
     ("adminpw: §\n", "aw"),
+    ("INSERT INTO settings (id, name, client_secret) VALUES (1, 'reports', '§');\n", "ht"),
+    ("https://maps.acme.dev/tile?z=1&key=§&x=2\n", "ht"),
+    ("nmcli dev wifi connect \"Guest\" password \"§\"\n", "asw"),
+    ("key=-----BEGIN+PRIVATE+KEY-----%0A§%0A-----END+PRIVATE+KEY-----\n", "t"),
 ];
 
 struct Random(u64);
