@@ -136,10 +136,12 @@ fn inspect_column(view: TextView<'_>, begin: usize, end: usize) -> Option<Inspec
     if !matches!(behind, b',' | b'|' | b'\t' | b';' | b'\n' | b'\r' | b')') || end - begin > MAX_NAME_REACH_BYTES {
         return None;
     }
-    let inspect = match table::may_be_header(view, begin) {
-        true => table::inspect_column,
-        false if table::is_in_insert(view, begin) => table::inspect_insert,
-        false => return None,
+    let inspect = if table::may_be_header(view, begin) {
+        table::inspect_column
+    } else if table::is_in_insert(view, begin) {
+        table::inspect_insert
+    } else {
+        return None;
     };
     let name = &view.bytes[begin..end];
     let strength = match name::name_strength(name, true) {

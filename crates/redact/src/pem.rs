@@ -70,10 +70,8 @@ pub(crate) fn inspect_encoded_pem(view: TextView<'_>, _start: usize, end: usize)
 /// Inspects a first line that begins at `start`.
 pub(crate) fn inspect_pem(view: TextView<'_>, start: usize) -> Inspection {
     let is_ssh2 = view.bytes[start..].starts_with(SSH2_START.as_bytes());
-    let (name, dashes_after) = match is_ssh2 {
-        true => (start + SSH2_START.len(), &b" ----"[..]),
-        false => (start + PEM_START.len(), &b"-----"[..]),
-    };
+    let (name, dashes_after) =
+        if is_ssh2 { (start + SSH2_START.len(), &b" ----"[..]) } else { (start + PEM_START.len(), &b"-----"[..]) };
     let header = &view.bytes[name..view.len().min(name + MAX_LABEL_BYTES)];
     let Some(dashes) = memchr::memmem::find(header, dashes_after) else {
         // A first line contains no secret, so nothing has to be held.

@@ -235,12 +235,11 @@ fn is_random_body(body: &[u8], counted: &Composition, is_telling: bool) -> bool 
         _ => 2,
     };
     let spoken = spoken_letters(body);
-    let is_written = match is_telling {
-        true => spoken > (length / 3).max(8),
-        false => {
-            let names = both_cases && capitalised_letters(body) * 5 >= (counted.lower + counted.upper) * 4;
-            names || spoken > (length / 5).max(6)
-        }
+    let is_written = if is_telling {
+        spoken > (length / 3).max(8)
+    } else {
+        let names = both_cases && capitalised_letters(body) * 5 >= (counted.lower + counted.upper) * 4;
+        names || spoken > (length / 5).max(6)
     };
     !has_hash
         && !is_written
