@@ -13,7 +13,7 @@ use crate::{
     value_reader::{BREAK, Quote, ValueReader},
     value_syntax::{
         ValueExtent, find_value_end, read_changed_value, skip_block_header, skip_block_lines, skip_condition,
-        skip_continued_line, skip_format, skip_line_break, skip_long_quote, skip_scheme, skip_text,
+        skip_continued_line, skip_curly_quote, skip_format, skip_line_break, skip_long_quote, skip_scheme, skip_text,
         skip_to_quoted_line, skip_type, skip_wrapper, skip_yaml_marker,
     },
     visible_text::TextView,
@@ -364,7 +364,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
             subscript = true;
         } else if before(1) == Some(b'*') && r.peek()? == b'*' {
             r.skip(2, |b| b == b'*')?;
-        } else if r.read_quote()? != Quote::None {
+        } else if before(1).is_some_and(|b| !b.is_ascii()) && skip_curly_quote(r)? || r.read_quote()? != Quote::None {
             closed = true;
         } else {
             break;
@@ -468,6 +468,7 @@ fn read_value_start(
     skip_format(r)?;
     // `? name: › V`
     skip_text(r, "› ".as_bytes())?;
+    skip_curly_quote(r)?;
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'N' | b'@');
     skip_wrapper(r)?;

@@ -94,3 +94,15 @@ pub(crate) fn capitalised_letters(body: &[u8]) -> usize {
     }
     letters
 }
+
+/// Whether a text consists of words as names have them, and of nothing else: `Content-Length`.
+pub(crate) fn reads_as_words(text: &[u8]) -> bool {
+    let letters = text.iter().filter(|b| b.is_ascii_alphabetic()).count();
+    let begins_word = matches!(text, [first, second, third, ..] if first.is_ascii_uppercase()
+        && second.is_ascii_lowercase() && third.is_ascii_lowercase());
+    begins_word
+        && text.len() >= 6
+        && !text.iter().any(u8::is_ascii_digit)
+        && capitalised_letters(text) * 5 >= letters * 4
+        && spoken_letters(text) * 2 >= letters.max(1)
+}

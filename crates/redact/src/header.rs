@@ -37,7 +37,9 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     if r.peek()? == b':' {
         return Some(Inspection::Nothing);
     }
+    let from = r.at;
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
+    let in_list = view.bytes[from..r.at].contains(&b'[');
     r.value = Some(r.at);
     if matches!(r.peek()?, b'f' | b'b' | b'r') && matches!(r.peek_at(1)?, b'"' | b'\'') {
         r.at += 1;
@@ -78,6 +80,7 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
         b';' => set_cookie || !cookie,
         // `<li>Authorization: Included</li>`
         b'<' => !cookie,
+        b']' => in_list,
         b' ' | b'\t' | b',' => !cookie && !parts,
         _ => false,
     };
@@ -86,6 +89,8 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
         None if longest.len() == MAX_VALUE_BYTES || view.end || view.is_moved_at(until) => longest.len(),
         None => return None,
     };
+    // What escapes the quote behind it is no part of the value.
+    let length = length - longest[..length].iter().rev().take_while(|b| **b == b'\\').count();
     let long = length == MAX_VALUE_BYTES;
     r.at += length;
     let value = &longest[..length];

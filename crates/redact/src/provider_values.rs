@@ -350,9 +350,16 @@ fn is_secret(value: &[u8], provider: &Provider) -> bool {
         && !value.starts_with(b"0x")
         && !value.starts_with(b"/")
         && !value.starts_with(b"http")
+        && !is_port_and_path(value)
         && !is_version(value)
         && !is_name_of_type(value)
         && looks_generated(value)
+}
+
+/// `443/workflows/0a1b2c`
+fn is_port_and_path(value: &[u8]) -> bool {
+    let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
+    (2..=5).contains(&digits) && value.get(digits) == Some(&b'/')
 }
 
 /// `Base_Ai_Cf_Mistral_Small_3_1_24B_Instruct`

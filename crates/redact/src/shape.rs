@@ -133,6 +133,10 @@ fn match_before(view: TextView<'_>, keyword: usize, shape: &Shape, cache: &mut S
         if !run.take(b, &mut matched) {
             break;
         }
+        // `\nV`: the letter belongs to the escape.
+        if matches!(b, b'n' | b'r' | b't') && longest == Some(at + 1) && at > 0 && view.bytes[at - 1] == b'\\' {
+            break;
+        }
         let is_first = at == 0 || !view.bytes[at - 1].is_ascii_alphanumeric() || may_begin_word(view, at);
         if is_first && run.matches_here() {
             longest = Some(at);
@@ -282,6 +286,11 @@ fn public_start(view: TextView<'_>, public: usize, secret: usize, terms: &MatchT
 fn is_token(view: TextView<'_>, span: &Span, bounded: bool, terms: &MatchTerms) -> bool {
     let (start, end) = (span.start, span.end);
     let value = &*view.without_breaks(start..end);
+    // The next line begins with words, and does not continue the token.
+    let last_line = memchr::memrchr2(b'\n', b'\r', &view.bytes[start..end]).map(|n| &view.bytes[start + n + 1..end]);
+    if last_line.is_some_and(generated::reads_as_words) {
+        return false;
+    }
     let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
     let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric());
     let proven = || terms.checked && value.len() == 36 && crc32_base62(&value[..30]) == value[30..];
@@ -365,6 +374,7 @@ fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &
     // A word, a name with a value, or a path does not continue a token; and another token has a rule of its own.
     if value.len() < 4
         || !looks_random(value)
+        || generated::reads_as_words(value)
         || matches!(follows, Some(b':' | b'(' | b'@'))
         || value.contains(&b'=') && !value.ends_with(b"=")
         || keywords_with_head([value[0], value[1], value[2]]).iter().any(|k| value.starts_with(k.text.as_bytes()))

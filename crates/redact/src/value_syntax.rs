@@ -156,6 +156,32 @@ pub(crate) fn skip_text(r: &mut ValueReader<'_>, text: &[u8]) -> Option<bool> {
     Some(is_next)
 }
 
+/// Quotes that are no ASCII: `“`, `”`, `‘`, `’`, `«`, `»`.
+const CURLY_QUOTES: &[&[u8]] =
+    &["“".as_bytes(), "”".as_bytes(), "‘".as_bytes(), "’".as_bytes(), "«".as_bytes(), "»".as_bytes()];
+
+fn is_curly_quote_next(r: &ValueReader<'_>) -> Option<bool> {
+    for quote in CURLY_QUOTES {
+        if is_text_next(r, quote)? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// Skips one of those quotes. True: it was there.
+pub(crate) fn skip_curly_quote(r: &mut ValueReader<'_>) -> Option<bool> {
+    if !matches!(r.peek()?, 0xc2 | 0xe2) {
+        return Some(false);
+    }
+    for quote in CURLY_QUOTES {
+        if skip_text(r, quote)? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
 /// Skips a backslash that continues the line, the line break, and the blanks of the next line.
 pub(crate) fn skip_continued_line(r: &mut ValueReader<'_>) -> Option<()> {
     if r.peek()? == b'\\' && r.peek_at(1)? == BREAK {
@@ -385,6 +411,7 @@ pub(crate) fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> O
             Quote::Of(q, slashes) => b == q || b == b'\\' && r.is_closing_quote(q, slashes)?,
             Quote::None if extent.to_line_end => false,
             Quote::None if extent.in_tag => matches!(b, b'<'),
+            Quote::None if b == 0 || matches!(b, 0xc2 | 0xe2) && is_curly_quote_next(r)? => true,
             Quote::None if extent.to_blank => matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`'),
             Quote::None => match b {
                 b' ' | b'\t' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'(' | b')' | b'{' | b'}' | b'[' | b']' | b'|'

@@ -84,6 +84,40 @@ fn keys_without_a_shape_are_redacted_by_their_names() {
 }
 
 #[test]
+fn what_surrounds_a_secret_stays() {
+    let mut wrong = Vec::new();
+    for (input, expect) in [
+        (
+            "X-Token: sk_live_4eC39HqLyjWDarjtT1zdp7dcaB3dE5fG\r\nContent-Length: 0\r\n",
+            "X-Token: sk_live_<stripe-key>\r\nContent-Length: 0\r\n",
+        ),
+        (
+            "{\"msg\":\"{\\\"authorization\\\":\\\"Bearer glagent-aB3dE5fGh7Jk9Lm1Np3Qr5St7Uv9Wx1Yz3Ab5Cd7Ef9Gh1Ij3\\\"}\"}",
+            "{\"msg\":\"{\\\"authorization\\\":\\\"Bearer <gitlab-token>\\\"}\"}",
+        ),
+        (
+            "map[Authorization:[Bearer ghs_aB3dE5fGh7Jk9Lm1Np3Qr5St7Uv9Wx1Yz3Ab]]",
+            "map[Authorization:[Bearer <bearer>]]",
+        ),
+        ("sshpass -p hunter2xyz ssh host", "sshpass -p <sshpass> ssh host"),
+        ("“API_KEY=aB3dE5fGh7Jk9Lm1Np3Q” x", "“API_KEY=<secret-value>” x"),
+        ("«API_TOKEN» = «aB3dE5fGh7Jk9Lm1Np3Q»", "«API_TOKEN» = «<secret-value>»"),
+        ("A=1\0API_KEY=aB3dE5fGh7Jk9Lm1Np3Q\0TZ=UTC\0", "A=1\0API_KEY=<secret-value>\0TZ=UTC\0"),
+        (
+            "https://prod-31.logic.azure.com:443/workflows/0a1b2c3d4e5f60718293a4b5c6d7e8f9?x",
+            "https://prod-31.logic.azure.com:443/workflows/0a1b2c3d4e5f60718293a4b5c6d7e8f9?x",
+        ),
+        ("APP_PASS='xVftE'\\''yCcvE|cIZR' run", "APP_PASS='<password>' run"),
+    ] {
+        let got = redact(&[], input);
+        if got != expect {
+            wrong.push((input, got));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
 fn text_that_only_looks_like_a_secret_stays() {
     let mut wrong = Vec::new();
     for input in [
