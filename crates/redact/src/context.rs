@@ -207,6 +207,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
     };
     let end = find_value_end(r, &extent)?;
+    let end = extend_over_wrap(r, start..end, strength, separator)?;
     // `--creds user:V`
     let user = if strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"creds") {
         view.bytes[start..end].iter().position(|b| *b == b':').map_or(0, |n| n + 1)
@@ -225,7 +226,10 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         return Some(Inspection::Nothing);
     }
     let fits = match separator {
-        Separator::Prose => !value.contains(&b'(') && follows != b'(' && guard::is_password_in_prose(value),
+        Separator::Prose => {
+            let numbered = strength == NameStrength::Password && guard::is_word_with_number(value);
+            !value.contains(&b'(') && follows != b'(' && (guard::is_password_in_prose(value) || numbered)
+        }
         Separator::Column => matches!(follows, b' ' | b'\t' | BREAK) && guard::is_token_in_column(value),
         Separator::Compared => guard::is_certain_value(value),
         _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),
@@ -245,7 +249,35 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
             Inspection::Found(Span::new(from, to, rule_for(strength), Rank::Context))
         }));
     }
-    conclude_value(r, start..end, separator, quote, rule_for(strength))
+    conclude_value(r, start..end, (separator, extent.max), quote, rule_for(strength))
+}
+
+/// The end of a value whose line a terminal wrapped, if it is a secret together with the beginning of the next line.
+fn extend_over_wrap(
+    r: &mut ValueReader<'_>,
+    value: Range<usize>,
+    strength: NameStrength,
+    separator: Separator,
+) -> Option<usize> {
+    let may_extend = strength >= NameStrength::Strong
+        && separator != Separator::Block
+        && value.start < value.end
+        && r.at == value.end
+        && r.peek()? == BREAK
+        && r.view.is_wrapped_line_end(value.end);
+    let mut next = ValueReader { view: r.view, at: r.at, value: None };
+    if !may_extend || r.view.is_moved_at(r.at) || !skip_line_break(&mut next)? {
+        return Some(value.end);
+    }
+    let from = next.at;
+    let length = next.skip(MAX_WEAK_VALUE_BYTES, |b| crate::span::is_token_byte(b) || matches!(b, b':' | b'%'))?;
+    let joined = [&*r.view.without_breaks(value.clone()), &r.view.bytes[from..from + length]].concat();
+    let ends = matches!(next.peek()?, BREAK | b' ' | b'"' | b'\'' | b',' | b';' | b'}' | b')');
+    if length < 3 || !ends || !guard::is_certain_value(&joined) {
+        return Some(value.end);
+    }
+    r.at = next.at;
+    Some(next.at)
 }
 
 /// Skips line breaks and conditions before a value. True: it stands behind a condition.
@@ -276,7 +308,7 @@ fn is_end_tag_next(r: &ValueReader<'_>) -> Option<bool> {
 fn conclude_value(
     r: &mut ValueReader<'_>,
     value: Range<usize>,
-    separator: Separator,
+    (separator, max): (Separator, usize),
     quote: Quote,
     rule: &'static str,
 ) -> Option<Inspection> {
@@ -295,7 +327,7 @@ fn conclude_value(
     let in_quotes: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
     let is_quoted = matches!(quote, Quote::Of(b'"' | b'\'' | b'`', _));
     let belongs = if is_quoted { in_quotes } else { crate::span::is_token_byte as fn(u8) -> bool };
-    let swallow = (end - start >= MAX_VALUE_BYTES).then_some(belongs);
+    let swallow = (end - start >= max).then_some(belongs);
     let span = Span { swallow, continues, ..Span::new(start, end, rule, Rank::Context) };
     // `password = "old" -> "new"`
     if let Quote::Of(_, slashes) = quote
@@ -362,7 +394,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         let in_braces = before(1) == Some(b'{') || closed && before(2) == Some(b'{');
         if r.take_byte(b']')? || in_braces && r.take_byte(b'}')? {
             subscript = true;
-        } else if before(1) == Some(b'*') && r.peek()? == b'*' {
+        } else if r.peek()? == b'*' && (before(1) == Some(b'*') || r.peek_at(1)? == b'*') {
             r.skip(2, |b| b == b'*')?;
         } else if before(1).is_some_and(|b| !b.is_ascii()) && skip_curly_quote(r)? || r.read_quote()? != Quote::None {
             closed = true;
@@ -398,7 +430,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     let follows_word = follows_telling_word(view, begin);
     let strength = match name::name_strength(name, (closed || opened) && !subscript) {
         NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
-        weak @ (NameStrength::Weak | NameStrength::Fair) if matches!(r.peek()?, b':' | b'|') => {
+        weak @ (NameStrength::Weak | NameStrength::Fair) if matches!(r.peek()?, b':' | b'|' | b'*') => {
             joined_name(view, begin, name).map_or(weak, |joined| name::name_strength(&joined, true).max(weak))
         }
         strength => strength,
@@ -433,7 +465,7 @@ fn may_separate(
         b'"' | b'$' => blanks > 0 && !closed,
         b'(' => blanks == 0 && !closed && matches!(r.peek_at(1)?, b'"' | b'\'' | b'\\'),
         b'B' => blanks == 1 && !closed && r.peek_at(1)? == b'Y' && r.peek_at(2)? == b' ',
-        b't' => blanks == 1 && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b' ',
+        b't' => blanks == 1 && r.peek_at(1)? == b'o' && r.peek_at(2)? == b' ',
         // `password for user bob: V`, `Access Key [None]: V`
         b'f' => blanks == 1 && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b'r' && r.peek_at(3)? == b' ',
         b'[' => blanks == 1 && !closed && r.peek_at(1)? == b'N',
@@ -466,8 +498,10 @@ fn read_value_start(
     // `let key: &str = "…"`: a type comes first.
     let typed = separator == Separator::Colon(true) && !name_info.closed && skip_type(r)?;
     skip_format(r)?;
-    // `? name: › V`
-    skip_text(r, "› ".as_bytes())?;
+    // `? name: › V`, `**name:** V`
+    if !skip_text(r, "› ".as_bytes())? && matches!(separator, Separator::Colon(_)) {
+        skip_text(r, b"** ")?;
+    }
     skip_curly_quote(r)?;
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'N' | b'@');
@@ -538,7 +572,20 @@ fn value_setting(
         follows,
         shell,
         alone,
+        paired: follows == BREAK && follows_user(view, begin),
     }
+}
+
+/// Whether the line above the one of a name is `Username: …` or similar.
+fn follows_user(view: TextView<'_>, begin: usize) -> bool {
+    const NAMES: &[&[u8]] = &[b"user", b"username", b"login", b"user name", b"benutzername", b"account"];
+    let line = view.line_start(begin, 64);
+    let breaks = view.bytes[..line].iter().rev().take(2).take_while(|b| crate::visible_text::is_break(**b)).count();
+    let end = line - breaks;
+    let above = view.bytes[view.line_start(end, 120)..end].trim_ascii();
+    let name = above.split(|b| *b == b':').next().unwrap_or_default().to_ascii_lowercase();
+    // A member of an object ends with a comma.
+    above.contains(&b':') && !above.ends_with(b",") && NAMES.contains(&name.trim_ascii())
 }
 
 /// A name of a secret, and how it is written.

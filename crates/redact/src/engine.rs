@@ -11,7 +11,7 @@ use crate::{
     learned::ShownSecrets,
     link,
     mask::{Hit, SecretTag},
-    provider_values, runs,
+    prefixed, provider_values, runs,
     shape::{self, ShapeCaches},
     span::{Inspection, Rank, RuleId, Span},
     visible_text::{TextGap, TextView, VisibleText, WalkStep, is_break},
@@ -419,13 +419,15 @@ fn unfinished_word(view: TextView<'_>, pause: Pause) -> usize {
 /// value whose name tells that it may be a secret.
 fn start_of_random_text(view: TextView<'_>, start: usize, end: usize) -> Option<usize> {
     let lowest = end.saturating_sub(MAX_HELD_WORD_BYTES);
-    let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-' | b'=');
+    let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-' | b'=' | b'.');
     let length = view.bytes[lowest..end].iter().rev().take_while(|b| is_base64(b)).count();
     let looks_random = |text: &[u8]| text.len() >= 8 && Composition::of(text).changes * 4 >= text.len();
     if looks_random(&view.bytes[end - length..end]) {
         return Some(end - length);
     }
-    (start < end && provider_values::may_be_secret(view, start)).then_some(start.max(lowest))
+    let may_be_secret =
+        || provider_values::may_be_secret(view, start) || prefixed::may_be_token(&view.bytes[start..end]);
+    (start < end && may_be_secret()).then_some(start.max(lowest))
 }
 
 /// Merges overlapping spans into one, with the rule of the highest rank. A span inside a token and its public prefix is

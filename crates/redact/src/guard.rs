@@ -21,6 +21,8 @@ pub(crate) struct ValueSetting {
     pub(crate) shell: bool,
     /// An assignment of a shell: the value ends with a blank.
     pub(crate) alone: bool,
+    /// The line above names a user.
+    pub(crate) paired: bool,
 }
 
 fn is_word(value: &str) -> bool {
@@ -403,7 +405,17 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
     if is_app_password(value) || (setting.plain || setting.shell) && is_chosen_password(value) {
         return true;
     }
-    if (setting.plain || setting.shell) && is_salted_phrase(value) {
+    let is_sum = value.iter().any(|b| matches!(b, b'*' | b'%'));
+    if (setting.plain || setting.shell || setting.paired || !is_sum && matches!(setting.follows, b' ' | b'\n'))
+        && is_salted_phrase(value)
+    {
+        return true;
+    }
+    if !setting.quoted && matches!(setting.follows, b' ' | b'\n') && is_word_with_number(value) {
+        return true;
+    }
+    // Below the name of a user.
+    if setting.paired && value.len() >= 6 && value.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
         return true;
     }
     if is_passphrase(value) && (setting.plain || setting.quoted || !value.contains(&b'_')) {
@@ -438,9 +450,34 @@ fn is_salted_phrase(value: &[u8]) -> bool {
         && letters.last().is_some_and(u8::is_ascii_lowercase)
         && words == letters.iter().filter(|b| b.is_ascii_uppercase()).count();
     let marked = !signs.is_empty() && signs.iter().all(|b| b"!?*#$@%^&+".contains(b));
+    // `Kaffee&Kuchen7`, `iloveyou!2`, `8Pferde+Wagen`
+    let is_sign = |b: &u8| b"!?*&+%".contains(b);
+    let count = |of: &dyn Fn(&u8) -> bool| value.iter().filter(|b| of(b)).count();
+    let joined = value.iter().all(|b| b.is_ascii_alphanumeric() || is_sign(b))
+        && count(&is_sign) >= 1
+        && count(&u8::is_ascii_digit) >= 1
+        && count(&u8::is_ascii_alphabetic) >= 5
+        && value.last().is_some_and(u8::is_ascii_alphanumeric)
+        && value[0].is_ascii_alphanumeric();
+    if joined {
+        return true;
+    }
     letters.len() >= 4
         && !is_algorithm(&value[..letters.len() + digits])
         && (marked && digits >= 1 && is_words || matches!(signs, [] | [b'.']) && digits >= 2 && is_words && words >= 2)
+}
+
+/// `hunter2`: small letters and a number, and no word of a program.
+pub(crate) fn is_word_with_number(value: &[u8]) -> bool {
+    const OTHER: &[&[u8]] = &[b"pass", b"user", b"test", b"string", b"token", b"secret", b"value", b"param", b"option"];
+    let letters = value.iter().take_while(|b| b.is_ascii_lowercase()).count();
+    let digits = value.len() - letters;
+    (5..=12).contains(&letters)
+        && (1..=4).contains(&digits)
+        && value[letters..].iter().all(u8::is_ascii_digit)
+        && !is_algorithm(value)
+        && !is_algorithm(&value[..letters])
+        && !OTHER.iter().any(|word| memchr::memmem::find(value, word).is_some())
 }
 
 /// Four groups of four letters, as Apple and others generate them for one program: `abcd-efgh-ijkl-mnop`.
@@ -637,7 +674,15 @@ pub(crate) fn is_certain_value(value: &[u8]) -> bool {
 
 /// Whether a value in a column of secrets is one.
 pub(crate) fn is_secret_in_table(strength: NameStrength, value: &[u8]) -> bool {
-    let setting = ValueSetting { quoted: true, plain: true, spaced: false, follows: b'\n', shell: true, alone: false };
+    let setting = ValueSetting {
+        quoted: true,
+        plain: true,
+        spaced: false,
+        follows: b'\n',
+        shell: true,
+        alone: false,
+        paired: false,
+    };
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     match strength {
         NameStrength::Password => {

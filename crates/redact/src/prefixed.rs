@@ -7,8 +7,9 @@ use crate::{
     guard::is_uuid,
     provider_values,
     rules::has_entropy,
+    runs::is_plain,
     span::{Inspection, Rank, Span},
-    visible_text::TextView,
+    visible_text::{TextView, is_break},
 };
 use std::{collections::HashSet, sync::OnceLock};
 
@@ -114,13 +115,31 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     }
     let Some(prefix) = prefix_bytes(word) else { return Inspection::Nothing };
     let (prefix, body) = word.split_at(prefix);
+    // A terminal wrapped the line inside the body.
+    let breaks = view.bytes[end..].iter().take(2).take_while(|b| is_break(**b)).count();
+    let is_wrapped = breaks > 0 && !view.is_moved_at(end) && view.is_wrapped_line_end(end);
+    let more = view.bytes[end + breaks..].iter().take(MAX_WORD_BYTES).take_while(|b| is_plain(**b)).count();
+    if is_wrapped && end + breaks + more == view.len() && !view.end {
+        return Inspection::Open(start);
+    }
+    let joined = [body, &view.bytes[end + breaks..end + breaks + more]].concat();
+    if is_wrapped && more >= 3 && BODY_BYTES.contains(&joined.len()) && is_secret_body(prefix, &joined) {
+        let span = Span::new(start + prefix.len(), end + breaks + more, RULE, Rank::Context);
+        return Inspection::Found(Span { public: start, ..span });
+    }
     // A digest in base64url, which has a sign by chance: `l9_WDGYJD6…`.
     let is_digest = matches!(word.len(), 43 | 86) && prefix.len() <= 4 && body.iter().any(|b| matches!(b, b'_' | b'-'));
     if BODY_BYTES.contains(&body.len()) && !is_digest && is_secret_body(prefix, body) {
         let at = start + prefix.len();
-        return Inspection::Found(Span { public: start, ..Span::new(at, end, RULE, Rank::Context) });
+        let continues = end < view.len() && is_break(view.bytes[end]) && view.is_wrapped_line_end(end);
+        return Inspection::Found(Span { public: start, continues, ..Span::new(at, end, RULE, Rank::Context) });
     }
     Inspection::Nothing
+}
+
+/// Whether a word that has begun has a prefix that says that a secret follows.
+pub(crate) fn may_be_token(word: &[u8]) -> bool {
+    prefix_bytes(word).is_some_and(|length| word[..length].split(|b| matches!(b, b'_' | b'-')).any(names_secret))
 }
 
 /// The length of the prefix with its separator: up to three short parts that begin with a letter and read like names.
@@ -238,8 +257,10 @@ fn is_random_body(body: &[u8], counted: &Composition, is_telling: bool) -> bool 
     let is_written = if is_telling {
         spoken > (length / 3).max(8)
     } else {
+        // Many changes and digits make words unlikely.
+        let is_mixed = counted.digits >= 4 && counted.changes * 3 >= length;
         let names = both_cases && capitalised_letters(body) * 5 >= (counted.lower + counted.upper) * 4;
-        names || spoken > (length / 5).max(6)
+        names && !is_mixed || spoken > (length / 5).max(6)
     };
     !has_hash
         && !is_written

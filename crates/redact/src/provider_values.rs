@@ -9,7 +9,7 @@ use crate::{
     name::{NameStrength, name_strength, names_something_else},
     rules::{PROVIDERS, Provider},
     span::{Inspection, Rank, Span},
-    visible_text::TextView,
+    visible_text::{TextView, is_break},
 };
 use std::{ops::Range, sync::OnceLock};
 
@@ -127,7 +127,8 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
         let fits = provider.is_some_and(|p| is_secret(value, p) || is_telling(name) && is_secret_of_telling(value))
             || tells && guard::is_certain_value(value);
         if view.byte(end) != Some(b'(') && fits {
-            return Inspection::Found(Span::new(start, end, RULE, Rank::Context));
+            let continues = end < view.len() && is_break(view.bytes[end]) && view.is_wrapped_line_end(end);
+            return Inspection::Found(Span { continues, ..Span::new(start, end, RULE, Rank::Context) });
         }
     }
     Inspection::Nothing

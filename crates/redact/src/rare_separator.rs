@@ -22,6 +22,11 @@ pub(crate) fn read_rare_separator(r: &mut ValueReader<'_>, name_info: &SecretNam
     let mut value = ValueReader { view: r.view, at: r.at, value: None };
     let separator = match r.peek()? {
         BREAK => read_line_below(&mut value, name_info)?,
+        // `Set `NAME` to `V``
+        b't' if closed && blanks == 1 && is_text_next(r, b"to ")? => {
+            value.at += b"to ".len();
+            matches!(value.peek()?, b'"' | b'\'' | b'`').then_some(Separator::Compared)
+        }
         _ if closed || strength < NameStrength::Strong => None,
         // `the api_key `V``
         b'`' if blanks > 0 => Some(Separator::Compared),

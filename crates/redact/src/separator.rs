@@ -373,13 +373,21 @@ pub(crate) fn follows_telling_word(view: TextView<'_>, begin: usize) -> bool {
 /// The name of several words that ends here, joined: `Datadog App Key` is `Datadog_App_Key`. None: it has one word.
 pub(crate) fn joined_name(view: TextView<'_>, begin: usize, name: &[u8]) -> Option<Vec<u8>> {
     const MAX_WORDS: usize = 4;
+    // Words at the start of a line: `rails master key: V`.
+    let line = view.line_start(begin, 48);
+    let before = view.bytes[line..begin].trim_ascii_start();
+    let before = before.strip_prefix(b"- ").or(before.strip_prefix(b"* ")).unwrap_or(before);
+    let before = before.strip_prefix(b"**").unwrap_or(before);
+    let is_label = begin - line < 48
+        && before.split(|b| *b == b' ').count() <= MAX_WORDS + 1
+        && before.iter().all(|b| b.is_ascii_alphanumeric() || *b == b' ');
     let mut joined = name.to_vec();
     let mut at = begin;
     for _ in 0..MAX_WORDS {
         let Some(blank) = at.checked_sub(1).filter(|i| view.bytes[*i] == b' ') else { break };
         let length = view.bytes[..blank].iter().rev().take(16).take_while(|b| b.is_ascii_alphanumeric()).count();
         let word = &view.bytes[blank - length..blank];
-        if !word.first().is_some_and(u8::is_ascii_uppercase) {
+        if !word.first().is_some_and(|b| b.is_ascii_uppercase() || is_label && b.is_ascii_alphanumeric()) {
             break;
         }
         joined = [word, b"_", &joined].concat();

@@ -376,12 +376,17 @@ fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &
         || !looks_random(value)
         || generated::reads_as_words(value)
         || matches!(follows, Some(b':' | b'(' | b'@'))
-        || value.contains(&b'=') && !value.ends_with(b"=")
+        || memchr::memchr(b'=', value).is_some_and(|n| !value.ends_with(b"=") && !is_checksum(&value[n + 1..]))
         || keywords_with_head([value[0], value[1], value[2]]).iter().any(|k| value.starts_with(k.text.as_bytes()))
     {
         return Inspection::Nothing;
     }
     Inspection::Found(Span { continues, ..Span::new(at, end, rule.clone(), Rank::Shape) })
+}
+
+/// `=3F94BC8A` at the end of a token.
+fn is_checksum(value: &[u8]) -> bool {
+    value.len() == 8 && value.iter().all(|b| b.is_ascii_digit() || matches!(b, b'A'..=b'F'))
 }
 
 /// Whether this looks random rather than written: letters of both cases in the middle of a word, or digits among them.

@@ -450,6 +450,11 @@ pub(crate) fn ends_at_sign(r: &ValueReader<'_>) -> Option<bool> {
     while n < MAX_NAME_BYTES {
         match r.peek_at(n)? {
             b if b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.') => n += 1,
+            // `a&b;` has no other name.
+            b';' if r.peek()? == b'&' => {
+                let entities = [&b"amp"[..], b"quot", b"lt", b"gt", b"apos"];
+                return Some(entities.contains(&&r.view.bytes[r.at + 1..r.at + n]));
+            }
             // `&amp;`, `key: value`
             b'=' | b':' | b';' | b')' | b'}' | b']' | b'(' | b'\\' => return Some(true),
             // `Initial Catalog=…`

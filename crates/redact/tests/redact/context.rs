@@ -108,6 +108,18 @@ fn what_surrounds_a_secret_stays() {
             "https://prod-31.logic.azure.com:443/workflows/0a1b2c3d4e5f60718293a4b5c6d7e8f9?x",
         ),
         ("APP_PASS='xVftE'\\''yCcvE|cIZR' run", "APP_PASS='<password>' run"),
+        (
+            "2026-11-19 08:12:44 INFO loader: settings for stage two SPOTIFY_CLIENT_SECRET: c3b4d7\r\n868189d7be01a4bafaf87b2cc7\r\n",
+            "2026-11-19 08:12:44 INFO loader: settings for stage two SPOTIFY_CLIENT_SECRET: <secret-value>\r\n",
+        ),
+        (
+            "2026-11-19 08:12:44 INFO loader: read REMOTE=ruvello_apikey_7VyU4KoUz5ItCCQV\r\nKw3KEb9z3PE5dlZBmW9S\r\nnext\r\n",
+            "2026-11-19 08:12:44 INFO loader: read REMOTE=ruvello_apikey_<prefixed-token>\r\nnext\r\n",
+        ),
+        (
+            "Server=db1;User Id=anna;Password=Kaffee&Kuchen7;Encrypt=true",
+            "Server=db1;User Id=anna;Password=<password>;Encrypt=true",
+        ),
     ] {
         let got = redact(&[], input);
         if got != expect {

@@ -317,6 +317,8 @@ proptest! {
         let out = String::from_utf8_lossy(&redact_in_pieces(&mask(&[&value]), input.as_bytes(), &cuts)).into_owned();
         // The visible text, without colours and breaks.
         let visible: String = out.replace(&format!("\x1b[3{}m", seed % 8), "").replace(" \r", "").replace(['\r', '\n'], "");
+        // The name may contain four letters of a secret by chance.
+        let visible = visible.replace("PASSWORD=", "");
         for secret in example.secrets.iter().chain([&value]).filter(|s| s.len() >= 12) {
             prop_assert_eq!(find_leak(&visible, secret), None, "{} in {:?} from {:?}", secret, out, input);
         }
