@@ -37,6 +37,10 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
             found(end, "facebook-token")
         }
         32 if hex() && behind(b":") && is_asana_owner(view, start - 1) => found(end, "asana-token"),
+        // `%3A` in a link: the word begins behind its sign.
+        34 if hex() && word.starts_with(b"3A") && behind(b"%") && is_asana_owner(view, start - 1) => {
+            Inspection::Found(Span::new(start + 2, end, "asana-token", Rank::Shape))
+        }
         32 if hex() && view.byte(end) == Some(b'.') => inspect_dotted_key(view, start, end),
         50 if lengths().eq([32, 8, 8]) && hex() => found(end, "mailgun-key"),
         51 | 52 if is_wallet_key(word) => found(end, "wallet-key"),
@@ -76,10 +80,13 @@ fn is_asana_owner(view: TextView<'_>, colon: usize) -> bool {
     let mut at = colon;
     for _ in 0..2 {
         let digits = digits_before(view, at);
-        if digits < 12 || !view.bytes[..at - digits].ends_with(b"/") {
+        // A link may write the slash as `%2F`; the last digit of the number before it is not part of that.
+        let before = &view.bytes[..at - digits];
+        let encoded = before.ends_with(b"%2F");
+        if digits < 12 || !(encoded || before.ends_with(b"/")) {
             return false;
         }
-        at -= digits + 1;
+        at -= digits + if encoded { 3 } else { 1 };
         if matches!(view.bytes[..at].last(), Some(b'0'..=b'2')) && digits_before(view, at) == 1 {
             return true;
         }
