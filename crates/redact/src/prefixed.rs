@@ -88,6 +88,11 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     {
         return Inspection::Nothing;
     }
+    // Later bytes make no token of a word that does not begin like one: a row of digits is not held.
+    let begins_with_part = word.iter().take(MAX_PART_BYTES + 1).any(|b| matches!(b, b'_' | b'-'));
+    if dotted.is_none() && !begins_with_part {
+        return Inspection::Nothing;
+    }
     if end == view.len() && !view.end && !view.is_moved_at(end) {
         return Inspection::Open(start);
     }

@@ -41,6 +41,16 @@ fn equal_secrets_have_equal_placeholders() {
 }
 
 #[test]
+fn a_row_of_digits_is_shown_at_a_pause() {
+    let row = "0123456789".repeat(8);
+    let mut s = Scrubber::new(mask(&[]));
+    s.input_buffer()[..80].copy_from_slice(row.as_bytes());
+    s.accept_input(80);
+    s.flush();
+    assert_eq!(s.take_chunk(true).unwrap().as_ref(), row.as_bytes());
+}
+
+#[test]
 fn characters_are_not_cut_between_chunks() {
     let mut s = Scrubber::new(mask(&[]));
     let crab = "🦀".as_bytes();
