@@ -80,15 +80,25 @@ fn write_providers(out: &mut String) -> Result<(), Box<dyn Error>> {
     let mut words: BTreeMap<String, (bool, bool, bool, Vec<usize>)> = BTreeMap::new();
     for group in file.provider {
         for word in group.words {
-            let (random, strict, uuid, hex) = words.entry(word).or_default();
-            match &*group.value {
-                "random" => *random = true,
-                "strict" => *strict = true,
-                "uuid" => *uuid = true,
-                "hex" => hex.extend(&group.lengths),
+            let (random, strict, uuid, hex) = words.entry(word.clone()).or_default();
+            let kind = match &*group.value {
+                "random" => random,
+                "strict" => strict,
+                "uuid" => uuid,
+                "hex" => {
+                    hex.extend(&group.lengths);
+                    continue;
+                }
                 other => return Err(format!("{PROVIDERS}: unknown value {other:?}").into()),
+            };
+            if std::mem::replace(kind, true) {
+                return Err(format!("{PROVIDERS}: {word} is listed twice as {}", group.value).into());
             }
         }
+    }
+    // A word that means something else, too, is not taken for any random value.
+    if let Some((word, _)) = words.iter().find(|(_, (random, strict, ..))| *random && *strict) {
+        return Err(format!("{PROVIDERS}: {word} is listed as random and as strict: drop one").into());
     }
     out.push_str("pub(crate) static PROVIDERS: &[Provider] = &[\n");
     for (word, (random, strict, uuid, hex)) in words {

@@ -151,7 +151,7 @@ fn inspect_column(view: TextView<'_>, begin: usize, end: usize) -> Option<Inspec
     if strength < NameStrength::Strong || name::names_something_else(name, strength) {
         return None;
     }
-    inspect(view, begin..end, strength, rule_for(strength))
+    inspect(view, table::Column { name: begin..end, strength, rule: rule_for(strength) })
 }
 
 /// Whether the word around `at` is the name of a resource: `arn:aws:secretsmanager:…:secret:…`.

@@ -250,7 +250,7 @@ fn for_each_keyword(
         }
     }
     // Those tests end before the last heads.
-    if last + 2 == text.len() {
+    if last + 3 >= text.len() {
         (part.start.max(last.saturating_sub(2))..last).for_each(&mut inspect_inward);
     }
     runs::for_each_word_start(text, part.start..last, |at| {
@@ -266,4 +266,50 @@ fn keywords_at(text: &[u8], at: usize) -> impl Iterator<Item = KeywordMatch> {
     let of_head = keywords_with_head([text[at], text[at + 1], text[at + 2]]).iter();
     let here = of_head.filter(move |k| text[at..].starts_with(k.text.as_bytes()));
     here.map(move |k| KeywordMatch { start: at, end: at + k.text.len(), rule: k.rule, wrap: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{RULES, wrapped_keywords_at};
+    use proptest::prelude::*;
+
+    /// Every keyword at a place where its rule lets it count, by trying each place.
+    fn keywords_by_definition(text: &[u8], part: Range<usize>) -> Vec<KeywordMatch> {
+        let last = part.end.min(text.len().saturating_sub(2));
+        let counts = |k: &KeywordMatch| {
+            let rule = &RULES[k.rule];
+            runs::may_begin_word(text, k.start) || !rule.bounded || rule.before.is_some() || rule.checked
+        };
+        (part.start..last).flat_map(|at| keywords_at(text, at)).filter(counts).collect()
+    }
+
+    fn pieces() -> impl Strategy<Value = String> {
+        let keywords: Vec<String> =
+            KEYWORD_HEADS.iter().flat_map(|(_, of_head)| *of_head).map(|k| k.text.to_owned()).collect();
+        prop_oneof![prop::sample::select(keywords), "[a-zA-Z0-9]{0,5}", "[ _.%\\\\\n-]{1,2}"]
+    }
+
+    proptest! {
+        #[test]
+        fn keywords_are_found_as_defined(
+            pieces in prop::collection::vec(pieces(), 0..12),
+            from in 0usize..40,
+            to in 0usize..200,
+        ) {
+            let text = pieces.concat();
+            let text = text.as_bytes();
+            let to = to.min(text.len());
+            let from = from.min(to);
+            let (mut found, mut wrapped) = (Vec::new(), Vec::new());
+            for_each_keyword(text, from..to, |keyword| found.push(keyword), |at| wrapped.push(at));
+            for keyword in keywords_by_definition(text, from..to) {
+                prop_assert!(found.contains(&keyword), "{keyword:?} lacks");
+            }
+            let last = to.min(text.len().saturating_sub(2));
+            for at in (from..last).filter(|at| wrapped_keywords_at(&text[*at..]).next().is_some()) {
+                prop_assert!(wrapped.contains(&at), "{at}");
+            }
+        }
+    }
 }

@@ -58,12 +58,12 @@ pub(crate) fn inspect_encoded_pem(view: TextView<'_>, _start: usize, end: usize)
         key = rest;
     }
     let range = end + from + before..end + from + before + key.len();
-    match () {
-        () if !ends && before < body.len() => Inspection::Open(range.start),
-        () if ends && range.len() >= MIN_KEY_BYTES => {
-            Inspection::Found(Span::new(range.start, range.end, "private-key", Rank::Shape))
-        }
-        () => Inspection::Nothing,
+    if !ends && before < body.len() {
+        Inspection::Open(range.start)
+    } else if ends && range.len() >= MIN_KEY_BYTES {
+        Inspection::Found(Span::new(range.start, range.end, "private-key", Rank::Shape))
+    } else {
+        Inspection::Nothing
     }
 }
 

@@ -121,23 +121,25 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     let Some(prefix) = prefix_bytes(word) else { return Inspection::Nothing };
     let (prefix, body) = word.split_at(prefix);
     // A terminal wrapped the line inside the body.
-    let breaks = view.bytes[end..].iter().take(2).take_while(|b| is_break(**b)).count();
-    let is_wrapped = breaks > 0 && !view.is_moved_at(end) && view.is_wrapped_line_end(end);
-    let more = view.bytes[end + breaks..].iter().take(MAX_WORD_BYTES).take_while(|b| is_plain(**b)).count();
-    if is_wrapped && end + breaks + more == view.len() && !view.end {
-        return Inspection::Open(start);
-    }
-    let joined = [body, &view.bytes[end + breaks..end + breaks + more]].concat();
-    if is_wrapped && more >= 3 && BODY_BYTES.contains(&joined.len()) && is_secret_body(prefix, &joined) {
-        let span = Span::new(start + prefix.len(), end + breaks + more, RULE, Rank::Context);
-        return Inspection::Found(Span { public: start, ..span });
+    let is_wrapped = follows(0).is_some_and(is_break) && view.is_wrapped_line_end(end);
+    if is_wrapped {
+        let from = end + view.bytes[end..].iter().take(2).take_while(|b| is_break(**b)).count();
+        let to = from + view.bytes[from..].iter().take(MAX_WORD_BYTES).take_while(|b| is_plain(**b)).count();
+        if to == view.len() && !view.end {
+            return Inspection::Open(start);
+        }
+        let joined = [body, &view.bytes[from..to]].concat();
+        if to >= from + 3 && BODY_BYTES.contains(&joined.len()) && is_secret_body(prefix, &joined) {
+            let span = Span::new(start + prefix.len(), to, RULE, Rank::Context);
+            return Inspection::Found(Span { public: start, ..span });
+        }
     }
     // A digest in base64url, which has a sign by chance: `l9_WDGYJD6…`.
     let is_digest = matches!(word.len(), 43 | 86) && prefix.len() <= 4 && body.iter().any(|b| matches!(b, b'_' | b'-'));
     if BODY_BYTES.contains(&body.len()) && !is_digest && is_secret_body(prefix, body) {
         let at = start + prefix.len();
-        let continues = end < view.len() && is_break(view.bytes[end]) && view.is_wrapped_line_end(end);
-        return Inspection::Found(Span { public: start, continues, ..Span::new(at, end, RULE, Rank::Context) });
+        let span = Span::new(at, end, RULE, Rank::Context);
+        return Inspection::Found(Span { public: start, continues: is_wrapped, ..span });
     }
     Inspection::Nothing
 }

@@ -99,15 +99,14 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
     let more = view.bytes[end..until].iter().take_while(|b| is_value_byte(**b) || **b == b'=').count();
     let mut end = end + more;
     // `key="NAME" value="…"`, `- name: NAME` and `value: …` below it, `<key>NAME</key><string>…`.
-    let names = if ["value", "string"].iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes())) {
+    let (names, is_outer) = if ["value", "string"].iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes())) {
         let Some(behind) = name_behind_value(view, end) else { return Inspection::Open(start) };
-        [word_before_value(view, start), behind]
+        ([word_before_value(view, start), behind], true)
     } else if name == b"default" {
-        [name_of_variable(view, start), None]
+        ([name_of_variable(view, start), None], true)
     } else {
-        [Some(name.strip_prefix(b"-D").unwrap_or(name)), None]
+        ([Some(name.strip_prefix(b"-D").unwrap_or(name)), None], false)
     };
-    let is_outer = names[0] != Some(name.strip_prefix(b"-D").unwrap_or(name));
     for name in names.into_iter().flatten() {
         let provider = find_provider(name);
         let tells = is_outer

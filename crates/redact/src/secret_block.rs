@@ -124,14 +124,13 @@ pub(crate) fn inspect_secret_json(view: TextView<'_>, start: usize, end: usize) 
         return Inspection::from_parts(spans, None);
     }
     let behind = end + close + 1;
-    let ahead = view.bytes[behind..view.len().min(behind + MAX_KIND_AHEAD_BYTES)].to_vec();
-    let kind = without_blanks(ahead.strip_prefix(b",").unwrap_or(&ahead));
-    match () {
-        () if is_secret(&kind) => Inspection::from_parts(spans, None),
-        () if ahead.len() < MAX_KIND_AHEAD_BYTES && !view.end && !view.is_moved_at(view.len()) => {
-            Inspection::Open(held)
-        }
-        () => Inspection::Nothing,
+    let ahead = &view.bytes[behind..view.len().min(behind + MAX_KIND_AHEAD_BYTES)];
+    if is_secret(&without_blanks(ahead.strip_prefix(b",").unwrap_or(ahead))) {
+        Inspection::from_parts(spans, None)
+    } else if ahead.len() < MAX_KIND_AHEAD_BYTES && !view.end && !view.is_moved_at(view.len()) {
+        Inspection::Open(held)
+    } else {
+        Inspection::Nothing
     }
 }
 

@@ -50,13 +50,16 @@ fn is_rule_line(line: &[u8]) -> bool {
     line.iter().all(|b| matches!(b, b'-' | b'+' | b'|' | b':' | b'=' | b' ' | b'\r'))
 }
 
-/// Inspects the column whose name is at `name`; it names a secret of this strength. None: no value of this column follows.
-pub(crate) fn inspect_column(
-    view: TextView<'_>,
-    name: Range<usize>,
-    strength: NameStrength,
-    rule: &'static str,
-) -> Option<Inspection> {
+/// A column of secrets: where its name is, how much that says, and the rule for its values.
+pub(crate) struct Column {
+    pub(crate) name: Range<usize>,
+    pub(crate) strength: NameStrength,
+    pub(crate) rule: &'static str,
+}
+
+/// Inspects the values below the name of a column. None: there are none.
+pub(crate) fn inspect_column(view: TextView<'_>, column: Column) -> Option<Inspection> {
+    let Column { name, strength, rule } = column;
     let line = view.line_start(name.start, MAX_HEADER_BYTES);
     let limit = name.start + MAX_TABLE_BYTES;
     let until = view.until_moved(name.start).min(limit);
@@ -115,13 +118,9 @@ pub(crate) fn is_in_insert(view: TextView<'_>, name: usize) -> bool {
     before[..open].split(|b| !b.is_ascii_alphanumeric()).any(is_insert)
 }
 
-/// Inspects the values of a column of `INSERT INTO t (a, NAME) VALUES ('x', 'V')`; its name is at `name`. None: it is none.
-pub(crate) fn inspect_insert(
-    view: TextView<'_>,
-    name: Range<usize>,
-    strength: NameStrength,
-    rule: &'static str,
-) -> Option<Inspection> {
+/// Inspects the value of a column of `INSERT INTO t (a, NAME) VALUES ('x', 'V')`. None: there is none.
+pub(crate) fn inspect_insert(view: TextView<'_>, column: Column) -> Option<Inspection> {
+    let Column { name, strength, rule } = column;
     let line = view.line_start(name.start, MAX_HEADER_BYTES);
     let before = &view.bytes[line..name.start];
     let open = memchr::memrchr(b'(', before)?;
