@@ -124,6 +124,28 @@ pub(crate) fn inspect_community(view: TextView<'_>, start: usize, end: usize) ->
     read(&mut r).unwrap_or_else(|| r.unfinished())
 }
 
+/// Inspects the rest of a line of a file of cookies: when it ends, its name and its value.
+pub(crate) fn inspect_cookie_line(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
+    let mut r = ValueReader { view, at: end, value: None };
+    let read = |r: &mut ValueReader<'_>| {
+        let is_time = r.skip(12, |b| b.is_ascii_digit())? > 0 && r.take_byte(b'\t')?;
+        if !is_time || r.skip(MAX_FIELD_BYTES, |b| b.is_ascii_graphic())? == 0 || !r.take_byte(b'\t')? {
+            return Some(Inspection::Nothing);
+        }
+        let start = r.at;
+        r.value = Some(start);
+        r.skip(MAX_COOKIE_BYTES, |b| b.is_ascii_graphic())?;
+        let value = &r.view.bytes[start..r.at];
+        let is_secret = value.len() >= 16 && value.iter().any(u8::is_ascii_digit) && !guard::is_placeholder(value);
+        let span = Span::new(start, r.at, "cookie", Rank::Context);
+        Some(if is_secret { Inspection::Found(span) } else { Inspection::Nothing })
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}
+
+/// The longest value of a cookie.
+const MAX_COOKIE_BYTES: usize = 4096;
+
 /// Inspects `login: user / V`.
 pub(crate) fn inspect_login(view: TextView<'_>, start: usize, end: usize) -> Inspection {
     let before = &view.bytes[..start];

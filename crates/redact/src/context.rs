@@ -3,6 +3,7 @@
 //! The name and the separator stay; the value is redacted. Most of this file recognises values that are *no* secrets:
 //! types, variables, calls, words, placeholders.
 use crate::{
+    distant_value::{NameEnd, find_distant_value},
     guard::{self, ValueSetting},
     name::{self, NameStrength},
     separator::{
@@ -54,6 +55,7 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "psk",
     "PSK",
     "nemonic",
+    "authtok",
     "NEMONIC",
     "ICENSE=",
     "code=",
@@ -174,11 +176,42 @@ fn is_part_of_id(view: TextView<'_>, begin: usize, name: &[u8], separator: Separ
 fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let view = r.view;
     let Some(name_info) = read_name(r, word)? else { return Some(Inspection::Nothing) };
-    let SecretName { begin, name, strength, opened, .. } = name_info;
-    let Some(mut separator) = read_separator(r, &name_info)? else { return Some(Inspection::Nothing) };
-    if is_part_of_id(view, begin, name, separator) {
-        return Some(Inspection::Nothing);
+    let SecretName { begin, name, strength, closed, blanks, .. } = name_info;
+    let mut behind = *r;
+    if !name_info.is_distant {
+        let separator = read_separator(r, &name_info)?;
+        if separator.is_some_and(|separator| is_part_of_id(view, begin, name, separator)) {
+            return Some(Inspection::Nothing);
+        }
+        if let Some(separator) = separator {
+            match read_value(r, &name_info, separator)? {
+                Inspection::Nothing => {}
+                found => return Some(found),
+            }
+        }
+        let may_be_distant = strength >= NameStrength::Strong
+            && match separator {
+                None | Some(Separator::Column | Separator::Prose) => true,
+                // `"NAME": {"value": "V"}`
+                Some(Separator::Colon(_) | Separator::Equals(_)) => is_object_or_line_next(&behind, begin)?,
+                Some(_) => false,
+            };
+        if !may_be_distant {
+            return Some(Inspection::Nothing);
+        }
     }
+    behind.value = None;
+    let found = find_distant_value(&mut behind, NameEnd { begin, closed, blanks });
+    *r = behind;
+    let Some((at, separator)) = found? else { return Some(Inspection::Nothing) };
+    r.at = at;
+    read_value(r, &name_info, separator)
+}
+
+/// Reads the value behind a separator, and decides whether it is a secret.
+fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator: Separator) -> Option<Inspection> {
+    let view = r.view;
+    let SecretName { begin, name, strength, opened, .. } = *name_info;
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     r.value = Some(r.at);
     if skip_to_value(r, separator, strength)? {
@@ -188,7 +221,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     if matches!(separator, Separator::Colon(_)) && skip_block_header(r, begin)? {
         separator = Separator::Block;
     } else {
-        let Some(read) = read_value_start(r, &name_info, separator)? else { return Some(Inspection::Nothing) };
+        let Some(read) = read_value_start(r, name_info, separator)? else { return Some(Inspection::Nothing) };
         quote = read;
     }
     let start = r.at;
@@ -196,17 +229,22 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     if r.peek()? == BREAK {
         return Some(Inspection::Nothing);
     }
-    let shell = separator == Separator::Equals(true) && !opened;
+    let shell = separator == Separator::Equals(true) && !(opened && name_info.closed);
     let alone = shell && is_assignment(view, begin);
+    // `'NAME=V'`
+    if shell && opened && quote == Quote::None && strength != NameStrength::Fair {
+        quote = read_outer_quote(r, begin)?;
+    }
     let extent = ValueExtent {
         quote,
-        to_blank: alone || matches!(separator, Separator::Prose | Separator::Column),
+        to_blank: alone || matches!(separator, Separator::Prose | Separator::Column | Separator::Below),
         in_tag: separator == Separator::Tag,
         to_line_end: separator == Separator::Block
             || strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"mnemonic"),
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
     };
-    let end = find_value_end(r, &extent)?;
+    let is_line = quote == Quote::None && !extent.to_blank && is_password_line(r, begin, strength)?;
+    let end = find_value_end(r, &ValueExtent { to_blank: extent.to_blank || is_line, ..extent })?;
     let end = extend_over_wrap(r, start..end, strength, separator)?;
     // `--creds user:V`
     let user = if strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"creds") {
@@ -219,7 +257,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         return Some(Inspection::Nothing);
     }
     let follows = r.peek().unwrap_or(BREAK);
-    let setting = value_setting(view, &name_info, separator, quote != Quote::None, follows, (shell, alone));
+    let setting = value_setting(view, name_info, separator, quote != Quote::None, follows, (shell, alone));
     let value = &*view.without_breaks(start..end);
     // `<password>V</password>`
     if separator == Separator::Tag && !is_end_tag_next(r)? {
@@ -232,10 +270,15 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         }
         Separator::Column => matches!(follows, b' ' | b'\t' | BREAK) && guard::is_token_in_column(value),
         Separator::Compared => guard::is_certain_value(value),
+        Separator::Near | Separator::Below => {
+            let certain = guard::is_certain_value(value) && value.len() >= 12
+                || strength == NameStrength::Password && guard::is_password_in_prose(value);
+            certain && follows != b'('
+        }
         _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),
         _ => guard::is_secret(strength, name, value, &setting),
     };
-    let code = strength == NameStrength::Random && !is_random_in_place(r, &name_info, end)?;
+    let code = strength == NameStrength::Random && !is_random_in_place(r, name_info, end)?;
     if code || name::names_something_else(name, strength) {
         return Some(Inspection::Nothing);
     }
@@ -250,6 +293,41 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         }));
     }
     conclude_value(r, start..end, (separator, extent.max), quote, rule_for(strength))
+}
+
+/// Whether an object, or a line that is not indented, begins behind a separator and blanks.
+fn is_object_or_line_next(r: &ValueReader<'_>, begin: usize) -> Option<bool> {
+    let mut next = *r;
+    next.at += 1;
+    next.skip(MAX_BLANKS, |b| b == b' ')?;
+    if next.peek()? != BREAK {
+        return Some(next.peek()? == b'{');
+    }
+    let line = r.view.line_start(begin, MAX_NAME_REACH_BYTES);
+    let indent = r.view.bytes[line..begin].iter().take_while(|b| **b == b' ').count();
+    Some(!r.view.is_moved_at(next.at) && skip_line_break(&mut next)? && next.skip(MAX_BLANKS, |b| b == b' ')? <= indent)
+}
+
+/// Whether the rest of a line that begins with a name is a generated password, which may contain any sign.
+fn is_password_line(r: &ValueReader<'_>, begin: usize, strength: NameStrength) -> Option<bool> {
+    let line = r.view.line_start(begin, 64);
+    let before = r.view.bytes[line..begin].trim_ascii();
+    if strength < NameStrength::Strong || !(before.is_empty() || matches!(before, b"-" | b"+" | b"export")) {
+        return Some(false);
+    }
+    let mut value = ValueReader { view: r.view, at: r.at, value: None };
+    value.skip(MAX_WEAK_VALUE_BYTES, |b| !matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`' | BREAK))?;
+    let is_whole = value.peek()? == BREAK;
+    Some(is_whole && guard::is_generated_password(&r.view.bytes[r.at..value.at]))
+}
+
+/// The quote around `'NAME=V'`, if the value is all that is behind the name.
+fn read_outer_quote(r: &ValueReader<'_>, begin: usize) -> Option<Quote> {
+    let sign = r.view.bytes[begin - 1];
+    let slashes = r.view.bytes[..begin - 1].iter().rev().take(7).take_while(|b| **b == b'\\').count();
+    let mut value = ValueReader { view: r.view, at: r.at, value: None };
+    value.skip(MAX_WEAK_VALUE_BYTES, |b| !matches!(b, b' ' | b'&' | b';' | b'\\' | BREAK) && b != sign)?;
+    Some(if value.at > r.at && value.is_closing_quote(sign, slashes)? { Quote::Of(sign, slashes) } else { Quote::None })
 }
 
 /// The end of a value whose line a terminal wrapped, if it is a secret together with the beginning of the next line.
@@ -270,6 +348,15 @@ fn extend_over_wrap(
         return Some(value.end);
     }
     let from = next.at;
+    // `NAME=value`
+    let mut name = next;
+    if name.skip(MAX_NAME_REACH_BYTES, is_name_byte)? > 0
+        && name.peek()? == b'='
+        && name.peek_at(1)? != b'='
+        && name.peek_at(1)? != BREAK
+    {
+        return Some(value.end);
+    }
     let length = next.skip(MAX_WEAK_VALUE_BYTES, |b| crate::span::is_token_byte(b) || matches!(b, b':' | b'%'))?;
     let joined = [&*r.view.without_breaks(value.clone()), &r.view.bytes[from..from + length]].concat();
     let ends = matches!(next.peek()?, BREAK | b' ' | b'"' | b'\'' | b',' | b';' | b'}' | b')');
@@ -316,7 +403,7 @@ fn conclude_value(
     let Range { start, mut end } = value;
     // A terminal wrapped the line inside the value.
     let continues = end < view.len()
-        && separator != Separator::Block
+        && !matches!(separator, Separator::Block | Separator::Below)
         && r.peek()? == BREAK
         && (quote != Quote::None || guard::is_random_token(&view.without_breaks(start..end)))
         && view.is_wrapped_line_end(end);
@@ -380,6 +467,11 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     if [&b"\\u0022"[..], b"\\u0027"].iter().any(|quote| view.bytes[begin.saturating_sub(1)..word].starts_with(quote)) {
         begin += 5;
     }
+    // `%26name%3D`
+    if begin > 0 && view.bytes[begin - 1] == b'%' {
+        let is_sign = word >= begin + 2 && view.bytes[begin..begin + 2].iter().all(u8::is_ascii_hexdigit);
+        begin += if is_sign { 2 } else { 0 };
+    }
     let mut name = &view.bytes[begin..r.at];
     // A sentence ends with a dot, a name does not.
     while let [rest @ .., b'.' | b'-'] = name {
@@ -424,21 +516,24 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
             || follows_telling_word(view, begin)
             || name.contains(&b'_')
     };
-    if !(separated || flag || blanks > 0 && is_given()) {
+    let is_distant = !(separated || flag || blanks > 0 && is_given());
+    if is_distant && find_distant_value(r, NameEnd { begin, closed, blanks })?.is_none() {
         return Some(None);
     }
     let follows_word = follows_telling_word(view, begin);
     let strength = match name::name_strength(name, (closed || opened) && !subscript) {
         NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
-        weak @ (NameStrength::Weak | NameStrength::Fair) if matches!(r.peek()?, b':' | b'|' | b'*') => {
+        weak @ (NameStrength::Weak | NameStrength::Fair)
+            if is_distant || matches!(r.peek()?, b':' | b'|' | b'*' | b'i') =>
+        {
             joined_name(view, begin, name).map_or(weak, |joined| name::name_strength(&joined, true).max(weak))
         }
         strength => strength,
     };
-    if strength == NameStrength::None {
+    if strength == NameStrength::None || is_distant && strength < NameStrength::Strong {
         return Some(None);
     }
-    Some(Some(SecretName { begin, name, strength, opened, closed, blanks, follows_word }))
+    Some(Some(SecretName { begin, name, strength, opened, closed, blanks, follows_word, is_distant }))
 }
 
 /// Whether a separator may begin here, behind a name at `begin` that may be in quotes and is followed by `blanks`.
@@ -598,6 +693,8 @@ pub(crate) struct SecretName<'a> {
     pub(crate) blanks: usize,
     /// The word before it makes it a name of a secret: `API key`.
     pub(crate) follows_word: bool,
+    /// No separator follows it, but a value that is not far may be its own.
+    pub(crate) is_distant: bool,
 }
 
 fn rule_for(strength: NameStrength) -> &'static str {

@@ -216,7 +216,7 @@ fn is_camel_case(segment: &[u8]) -> bool {
 
 /// Whether a value is an expression rather than text: a call, a member, a number, an operator.
 fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
-    if setting.quoted {
+    if setting.quoted || is_generated_password(value) {
         return false;
     }
     let number = value.iter().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-' | b'x' | b'+'));
@@ -225,7 +225,8 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
         b'&' | b'*' | b'!' | b'-' | b'=' | b'?' | b'|' | b'~' | b'^' | b'\\' | b'%' | b'.' | b'@' | b'#'
     );
     let call = matches!(setting.follows, b'(' | b'[') || setting.follows == b'{' && !setting.shell;
-    let generic = !setting.plain && setting.follows == b'<' || setting.follows == b'>' && setting.spaced;
+    let generic =
+        !setting.plain && setting.follows == b'<' && !looks_random(value) || setting.follows == b'>' && setting.spaced;
     // `certs[0][2]`, `request.key):`
     let name = value.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')).count();
     let indexed = name > 0 && matches!(value.get(name), Some(b'[' | b'('));
@@ -299,7 +300,7 @@ fn is_other_text(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
         return true;
     }
     let is_type = memchr::memmem::find(value, b"::").is_some() && value.split(|b| *b == b':').all(is_wordy_part);
-    if is_time(value) || is_type || !setting.quoted && is_member(value) {
+    if is_time(value) || is_type || !setting.quoted && is_member(value) && !is_numbered_phrase(value) {
         return true;
     }
     // `"some-pass": "^7.1.2"`
@@ -321,6 +322,9 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     }
     if is_other_text(name, value, setting) {
         return false;
+    }
+    if strength >= NameStrength::Fair && (is_generated_password(value) || is_bootstrap_token(value)) {
+        return true;
     }
     let password = strength == NameStrength::Password;
     let scrambled = setting.quoted && is_scrambled(value);
@@ -451,20 +455,79 @@ fn is_salted_phrase(value: &[u8]) -> bool {
         && words == letters.iter().filter(|b| b.is_ascii_uppercase()).count();
     let marked = !signs.is_empty() && signs.iter().all(|b| b"!?*#$@%^&+".contains(b));
     // `Kaffee&Kuchen7`, `iloveyou!2`, `8Pferde+Wagen`
-    let is_sign = |b: &u8| b"!?*&+%".contains(b);
+    if is_numbered_phrase(value) {
+        return true;
+    }
+    let is_sign = |b: &u8| b"!?*&+%#$^~@_.-".contains(b);
     let count = |of: &dyn Fn(&u8) -> bool| value.iter().filter(|b| of(b)).count();
     let joined = value.iter().all(|b| b.is_ascii_alphanumeric() || is_sign(b))
         && count(&is_sign) >= 1
         && count(&u8::is_ascii_digit) >= 1
         && count(&u8::is_ascii_alphabetic) >= 5
-        && value.last().is_some_and(u8::is_ascii_alphanumeric)
-        && value[0].is_ascii_alphanumeric();
+        && value.iter().any(|b| b"!?*&+%#^~".contains(b))
+        && !value.ends_with(b"&")
+        && (value[0].is_ascii_alphanumeric() || matches!(value[0], b'#' | b'^' | b'~' | b'+' | b'%'));
     if joined {
         return true;
     }
     letters.len() >= 4
         && !is_algorithm(&value[..letters.len() + digits])
         && (marked && digits >= 1 && is_words || matches!(signs, [] | [b'.']) && digits >= 2 && is_words && words >= 2)
+}
+
+/// Words joined by a sign, the last one with a number: `Velvet.Marble88`, `orchid-falcon-quartz5`, `otter_river_42`.
+fn is_numbered_phrase(value: &[u8]) -> bool {
+    const OTHER: &[&[u8]] =
+        &[b"pass", b"secret", b"token", b"config", b"value", b"param", b"option", b"server", b"version"];
+    let Some(sign) = value.iter().copied().find(|b| matches!(b, b'.' | b'-' | b'_' | b'+' | b' ' | b'/')) else {
+        return false;
+    };
+    let digits = value.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let words: Vec<&[u8]> =
+        value[..value.len() - digits].split(|b| *b == sign).filter(|word| !word.is_empty()).collect();
+    let is_word = |word: &&[u8]| {
+        (3..=12).contains(&word.len())
+            && word[0].is_ascii_alphabetic()
+            && word[1..].iter().all(u8::is_ascii_lowercase)
+            && !is_algorithm(word)
+            && !UI_WORDS.split_ascii_whitespace().any(|other| word.eq_ignore_ascii_case(other.as_bytes()))
+            && !OTHER.iter().any(|other| memchr::memmem::find(&word.to_ascii_lowercase(), other).is_some())
+    };
+    let capitals = words.iter().filter(|word| word.first().is_some_and(u8::is_ascii_uppercase)).count();
+    (1..=4).contains(&digits)
+        && words.iter().all(is_word)
+        && (words.len() >= 3 || words.len() == 2 && digits >= 2 && capitals == 2 && sign != b' ')
+}
+
+/// A text that a generator of passwords made: letters, digits and several signs mixed, and no words.
+pub(crate) fn is_generated_password(value: &[u8]) -> bool {
+    const SIGNS: &[u8] = b"!#$%&()*+,-./:;<=>?@[]^_{|}~";
+    let counted = Composition::of(value);
+    let letters = counted.lower + counted.upper;
+    let signs: HashSet<u8> = value.iter().copied().filter(|b| SIGNS.contains(b)).collect();
+    let rare = signs.iter().filter(|b| b"!#%^*?@~|+$=&;".contains(b)).count();
+    let kinds =
+        value.windows(2).filter(|pair| pair[0].is_ascii_alphanumeric() != pair[1].is_ascii_alphanumeric()).count();
+    value.len() >= 12
+        && value.iter().all(|b| b.is_ascii_alphanumeric() || SIGNS.contains(b))
+        && counted.digits >= 1
+        && letters >= 4
+        && signs.len() >= 2
+        && rare >= 1
+        && kinds + counted.changes >= value.len() / 3
+        && spoken_letters(value) * 3 <= value.len()
+        && !value.windows(2).any(|pair| matches!(pair, b"()" | b"::" | b"${" | b"{{" | b"$(" | b"//" | b"=="))
+        && !is_placeholder(value)
+        && has_entropy(value, 3.0)
+}
+
+/// A token with which a machine joins a Kubernetes cluster: `abc123.0123456789abcdef`.
+fn is_bootstrap_token(value: &[u8]) -> bool {
+    let is_part = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    value.len() == 23
+        && value[6] == b'.'
+        && value[..6].iter().chain(&value[7..]).all(is_part)
+        && value[7..].iter().filter(|b| b.is_ascii_digit()).count() >= 2
 }
 
 /// `hunter2`: small letters and a number, and no word of a program.

@@ -6,7 +6,7 @@ use crate::{
     guard,
     span::{Inspection, Rank, Span},
     value_reader::{BREAK, Quote, ValueReader},
-    value_syntax::skip_scheme,
+    value_syntax::{skip_scheme, skip_text},
     visible_text::{TextView, is_break},
 };
 
@@ -36,6 +36,13 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     // `authorization::Type`
     if r.peek()? == b':' {
         return Some(Inspection::Nothing);
+    }
+    // `"name": "Authorization", "value": "V"`
+    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | BREAK))?;
+    for key in [&b"\"value\":"[..], b"\\\"value\\\":", b"value:", b"value="] {
+        if skip_text(r, key)? {
+            break;
+        }
     }
     let from = r.at;
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;

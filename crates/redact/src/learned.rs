@@ -55,7 +55,8 @@ fn is_distinct(span: &Span, value: &str) -> bool {
     let bytes = value.as_bytes();
     let has = |of: fn(&u8) -> bool| bytes.iter().any(of);
     // A name of a provider and a prefix prove less than the others: ids look the same.
-    let is_certain = ![provider_values::RULE, prefixed::RULE].contains(&&*span.rule);
+    // The members of a key are found together, and hardly shown again one by one.
+    let is_certain = ![provider_values::RULE, prefixed::RULE, "private-key"].contains(&&*span.rule);
     span.rank != Rank::Known
         && is_certain
         && SECRET_BYTES.contains(&value.len())

@@ -7,6 +7,8 @@ mod account_file;
 mod call;
 mod command_line;
 mod context;
+mod distant_value;
+mod encoded_text;
 mod engine;
 pub mod examples;
 mod generated;
@@ -89,6 +91,7 @@ pub const CONTEXT_RULES: &[(&str, &str)] = &[
     ("prefixed-token", "A short prefix and a long random text, as tokens of providers that no rule lists have them"),
     ("url-password", "The password in scheme://user:password@host, or a token alone before the @"),
     ("command-password", "An argument of a program that is a password: curl -u, mysql -p, echo V | docker login"),
+    ("wrapped-secret", "A link in base64 that contains a secret"),
     ("file-password", "A password in a file without names: .pgpass, sasl_passwd, the data of a Kubernetes Secret"),
 ];
 

@@ -172,6 +172,7 @@ pub(crate) fn names_something_else(name: &[u8], strength: NameStrength) -> bool 
             || matches_any(&name, SECRET_NAME_WORDS, &SECRET_WORDS)
             || matches_any(&name, CERTAIN_NAME_WORDS, &CERTAIN_WORDS)
     };
-    ends_with_any(&name, OTHER_NAME_ENDINGS, &ENDINGS)
+    let is_cookie = strength == NameStrength::Random && is_random_name(&name);
+    !is_cookie && ends_with_any(&name, OTHER_NAME_ENDINGS, &ENDINGS)
         || matches_any(&name, OTHER_NAME_WORDS, &OTHER_WORDS) && !is_telling()
 }

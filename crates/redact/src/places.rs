@@ -1,8 +1,8 @@
 //! The texts by which secrets are found that only their place tells, and what inspects the place.
 
 use crate::{
-    account_file, call, command_line, link, pem, pipe, programs::COMMAND_TEXTS, secret_block, span::Inspection,
-    visible_text::TextView,
+    account_file, call, command_line, encoded_text, link, pem, pipe, programs::COMMAND_TEXTS, secret_block,
+    span::Inspection, visible_text::TextView,
 };
 
 /// Inspects the place of a text that was found: its start and its end.
@@ -11,6 +11,10 @@ pub(crate) type InspectPlace = fn(TextView<'_>, usize, usize) -> Inspection;
 const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     ("echo ", pipe::inspect_echo),
     ("printf '", pipe::inspect_echo),
+    ("printf %s '", pipe::inspect_echo),
+    ("printf %s \"", pipe::inspect_echo),
+    ("\tTRUE\t", account_file::inspect_cookie_line),
+    ("\tFALSE\t", account_file::inspect_cookie_line),
     ("<<< ", pipe::inspect_here_string),
     (":5432:", account_file::inspect_pgpass),
     (":*:", account_file::inspect_pgpass),
@@ -20,8 +24,22 @@ const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     ("community ", account_file::inspect_community),
     ("ogin: ", account_file::inspect_login),
     ("thin:", link::inspect_oracle),
-    ("%3A%2F%2F", link::inspect_written_link),
+    ("%3A%2F%2F", encoded_text::inspect_written_link),
     (":\\/\\/", link::inspect_written_link),
+    ("%253A%252F", encoded_text::inspect_percent),
+    ("%7B%22", encoded_text::inspect_percent),
+    ("orization%3A", encoded_text::inspect_percent),
+    ("aHR0cHM6Ly9", encoded_text::inspect_base64),
+    ("aHR0cDovL", encoded_text::inspect_base64),
+    ("bW9uZ29kY", encoded_text::inspect_base64),
+    ("cG9zdGdyZX", encoded_text::inspect_base64),
+    ("bXlzcWw6Ly", encoded_text::inspect_base64),
+    ("cmVkaXM6Ly", encoded_text::inspect_base64),
+    ("cmVkaXNzOi", encoded_text::inspect_base64),
+    ("amRiYzp", encoded_text::inspect_base64),
+    ("YW1xcDovL", encoded_text::inspect_base64),
+    ("YW1xcHM6L", encoded_text::inspect_base64),
+    ("U2VydmVyP", encoded_text::inspect_base64),
     ("-----BEGIN+", pem::inspect_encoded_pem),
     ("-----BEGIN%20", pem::inspect_encoded_pem),
     (" on >", account_file::inspect_acl),
@@ -38,6 +56,8 @@ const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     ("ata:\r\n", secret_block::inspect_secret_data),
     ("\"kty\"", secret_block::inspect_web_key),
     ("\"d\":", secret_block::inspect_web_key),
+    ("\"kty\\\"", secret_block::inspect_web_key),
+    ("\"d\\\":", secret_block::inspect_web_key),
 ];
 
 /// All texts, and what inspects them.

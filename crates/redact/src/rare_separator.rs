@@ -29,6 +29,7 @@ pub(crate) fn read_rare_separator(r: &mut ValueReader<'_>, name_info: &SecretNam
         }
         _ if closed || strength < NameStrength::Strong => None,
         // `the api_key `V``
+        b'`' if blanks > 0 && strength == NameStrength::Password => Some(Separator::Near),
         b'`' if blanks > 0 => Some(Separator::Compared),
         // `std::string kApiKey{"V"}`
         b'{' if blanks == 0 => {

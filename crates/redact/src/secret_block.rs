@@ -180,9 +180,11 @@ pub(crate) fn inspect_web_key(view: TextView<'_>, start: usize, end: usize) -> I
         let name_start = at + quote + 1;
         let Some(length) = memchr::memchr(b'"', &body[name_start..]) else { break };
         let name = &body[name_start..name_start + length];
+        // JSON in JSON.
+        let name = name.strip_suffix(b"\\").unwrap_or(name);
         at = name_start + length + 1;
         let private = matches!(name, b"d" | b"p" | b"q" | b"dp" | b"dq" | b"qi" | b"k");
-        let between = body[at..].iter().take_while(|b| matches!(b, b':' | b' ')).count();
+        let between = body[at..].iter().take_while(|b| matches!(b, b':' | b' ' | b'\\')).count();
         if between == 0 || body.get(at + between) != Some(&b'"') {
             continue;
         }

@@ -30,6 +30,10 @@ pub(crate) enum Separator {
     Column,
     /// The name stands alone, and the value is below it: `password: >-`.
     Block,
+    /// Words of a sentence: `the API key for the backup is V`.
+    Near,
+    /// The value stands alone on the line below.
+    Below,
     /// A comparison, a condition or a call: `NAME == "V"`, `.apiKey("V")`. Only a random token counts.
     Compared,
 }
@@ -60,7 +64,9 @@ pub(crate) fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>
         b'?' if r.peek_at(1)? == b'?' && certain => (Separator::Apart, 2),
         b'?' | b'+' if r.peek_at(1)? == b'=' => (Separator::Equals(false), 2),
         b'%' if r.peek_at(1)? == b'3' && matches!(r.peek_at(2)?, b'D' | b'd' | b'A' | b'a') => {
-            (Separator::Equals(true), 3)
+            // `X-Api-Key%3A%20V`
+            let blank = r.peek_at(3)? == b'%' && r.peek_at(4)? == b'2' && r.peek_at(5)? == b'0';
+            (Separator::Equals(true), if blank { 6 } else { 3 })
         }
         b'!' => {
             let length = if r.peek_at(2)? == b'=' { 3 } else { 2 };

@@ -9,6 +9,7 @@ use crate::{
 const MAX_QUOTE_SLASHES: usize = 15;
 
 /// Reads forward in the text. A method returns `None` when more bytes are needed.
+#[derive(Clone, Copy)]
 pub(crate) struct ValueReader<'a> {
     pub(crate) view: TextView<'a>,
     pub(crate) at: usize,

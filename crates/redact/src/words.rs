@@ -31,7 +31,7 @@ pub(crate) const TELLING_NAME_WORDS: &str = "\
     deploy bot app ssh license subscription storage shared webhook registry npm github gitlab slack aws azure gcp \
     openai anthropic stripe heroku vault secret csrf xsrf jwt oauth id_token idtoken device publish upload push user \
     root server security validation decryption consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
-    cloudflare digitalocean hook bridge hmac otp cookie";
+    cloudflare digitalocean hook bridge hmac otp cookie unseal recovery routing integration bootstrap join pairing";
 
 /// Words that are written in place of a secret.
 pub(crate) const PLACEHOLDER_WORDS: &str = "\
