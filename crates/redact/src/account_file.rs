@@ -4,6 +4,7 @@ use crate::{
     command_line, guard,
     span::{Inspection, Rank, Span},
     value_reader::{BREAK, Quote, ValueReader},
+    value_syntax::skip_line_break,
     visible_text::TextView,
 };
 
@@ -139,6 +140,31 @@ pub(crate) fn inspect_cookie_line(view: TextView<'_>, _start: usize, end: usize)
         let is_secret = value.len() >= 16 && value.iter().any(u8::is_ascii_digit) && !guard::is_placeholder(value);
         let span = Span::new(start, r.at, "cookie", Rank::Context);
         Some(if is_secret { Inspection::Found(span) } else { Inspection::Nothing })
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}
+
+/// Inspects the answer to `334 UGFzc3dvcmQ6`, with which a mail server asks for a password in base64.
+pub(crate) fn inspect_mail_login(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    if !view.bytes[..start].ends_with(b"334 ") {
+        return Inspection::Nothing;
+    }
+    let mut r = ValueReader { view, at: end, value: None };
+    let read = |r: &mut ValueReader<'_>| {
+        if !skip_line_break(r)? {
+            return Some(Inspection::Nothing);
+        }
+        // A dump marks who speaks: ` -> `, `C: `.
+        r.skip(4, |b| matches!(b, b' ' | b'-' | b'>' | b'C' | b':' | b'~'))?;
+        let start = r.at;
+        r.value = Some(start);
+        let length = r.skip(MAX_COOKIE_BYTES, |b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))?;
+        let is_alone = length >= 8 && r.peek()? == BREAK;
+        Some(if is_alone {
+            Inspection::Found(Span::new(start, r.at, "file-password", Rank::Context))
+        } else {
+            Inspection::Nothing
+        })
     };
     read(&mut r).unwrap_or_else(|| r.unfinished())
 }

@@ -90,7 +90,7 @@ impl<'a> Arguments<'a> {
                 return if self.view.end { NextArgument::End } else { NextArgument::More };
             };
             match b {
-                b' ' | b'\t' => self.at += 1,
+                b' ' | b'\t' | 0 => self.at += 1,
                 b',' | b'\n' | b'\r' if self.list && !self.view.is_moved_at(self.at) => self.at += 1,
                 b'\\' => match (self.byte(self.at + 1), self.byte(self.at + 2)) {
                     (Some(b'\n'), _) => self.at += 2,
@@ -170,7 +170,7 @@ impl<'a> Arguments<'a> {
                 return Argument { start, end: self.at, whole: self.view.end };
             };
             let ends = match b {
-                b' ' | b'\t' | b'\n' | b'\r' | b'`' => true,
+                b' ' | b'\t' | b'\n' | b'\r' | b'`' | 0 => true,
                 // A redirection, or a tag of a document.
                 b'<' | b'>' if at > start => true,
                 _ if at - start >= MAX_VALUE_BYTES => true,
@@ -324,7 +324,7 @@ fn read_arguments(view: TextView<'_>, program: &Program, start: usize, name_end:
     if start > 0 && matches!(view.bytes[start - 1], b'"' | b'\'') {
         arguments.open_list();
     }
-    if !arguments.list && !matches!(arguments.byte(name_end), Some(b' ' | b'\t' | b'\\')) {
+    if !arguments.list && !matches!(arguments.byte(name_end), Some(b' ' | b'\t' | b'\\' | 0)) {
         return;
     }
     let mut commanded = program.commands.is_empty();

@@ -13,9 +13,9 @@ use crate::{
     table,
     value_reader::{BREAK, Quote, ValueReader},
     value_syntax::{
-        ValueExtent, find_value_end, read_changed_value, skip_block_header, skip_block_lines, skip_condition,
-        skip_continued_line, skip_curly_quote, skip_format, skip_line_break, skip_long_quote, skip_scheme, skip_text,
-        skip_to_quoted_line, skip_type, skip_wrapper, skip_yaml_marker,
+        ValueExtent, find_value_end, is_text_next, read_changed_value, skip_block_header, skip_block_lines,
+        skip_condition, skip_continued_line, skip_curly_quote, skip_format, skip_line_break, skip_long_quote,
+        skip_scheme, skip_text, skip_to_quoted_line, skip_type, skip_wrapper, skip_yaml_marker,
     },
     visible_text::TextView,
 };
@@ -56,6 +56,7 @@ pub(crate) const NAME_WORDS: &[&str] = &[
     "PSK",
     "nemonic",
     "authtok",
+    "asterauth ",
     "NEMONIC",
     "ICENSE=",
     "code=",
@@ -82,7 +83,7 @@ const MAX_ARN_BYTES: usize = 96;
 /// How far a name may extend before and behind the word in it.
 pub(crate) const MAX_NAME_REACH_BYTES: usize = 48;
 /// The most blanks between a name, its separator and its value.
-pub(crate) const MAX_BLANKS: usize = 24;
+pub(crate) const MAX_BLANKS: usize = 48;
 pub(crate) const MAX_VALUE_BYTES: usize = 4096;
 /// The longest value of a name that is not strong.
 pub(crate) const MAX_WEAK_VALUE_BYTES: usize = 256;
@@ -191,7 +192,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
         }
         let may_be_distant = strength >= NameStrength::Strong
             && match separator {
-                None | Some(Separator::Column | Separator::Prose) => true,
+                None | Some(Separator::Column | Separator::Prose | Separator::Apart) => true,
                 // `"NAME": {"value": "V"}`
                 Some(Separator::Colon(_) | Separator::Equals(_)) => is_object_or_line_next(&behind, begin)?,
                 Some(_) => false,
@@ -268,12 +269,19 @@ fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator
             let numbered = strength == NameStrength::Password && guard::is_word_with_number(value);
             !value.contains(&b'(') && follows != b'(' && (guard::is_password_in_prose(value) || numbered)
         }
-        Separator::Column => matches!(follows, b' ' | b'\t' | BREAK) && guard::is_token_in_column(value),
+        Separator::Column => {
+            let secret = guard::is_token_in_column(value)
+                || strength == NameStrength::Password
+                    && guard::is_password_in_prose(value)
+                    && !value.starts_with(b"0x")
+                || name.ends_with(b"secret_id") && guard::is_uuid(value);
+            matches!(follows, b' ' | b'\t' | BREAK) && secret
+        }
         Separator::Compared => guard::is_certain_value(value),
         Separator::Near | Separator::Below => {
             let certain = guard::is_certain_value(value) && value.len() >= 12
                 || strength == NameStrength::Password && guard::is_password_in_prose(value);
-            certain && follows != b'('
+            certain && follows != b'(' && !guard::is_file_path(value)
         }
         _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),
         _ => guard::is_secret(strength, name, value, &setting),
@@ -357,10 +365,14 @@ fn extend_over_wrap(
     {
         return Some(value.end);
     }
-    let length = next.skip(MAX_WEAK_VALUE_BYTES, |b| crate::span::is_token_byte(b) || matches!(b, b':' | b'%'))?;
+    let is_password = strength == NameStrength::Password;
+    let is_sign = |b: u8| is_password && matches!(b, b'!' | b'#' | b'$' | b'*' | b'^' | b'@' | b'?');
+    let is_part = |b: u8| crate::span::is_token_byte(b) || matches!(b, b':' | b'%') || is_sign(b);
+    let length = next.skip(MAX_WEAK_VALUE_BYTES, is_part)?;
     let joined = [&*r.view.without_breaks(value.clone()), &r.view.bytes[from..from + length]].concat();
     let ends = matches!(next.peek()?, BREAK | b' ' | b'"' | b'\'' | b',' | b';' | b'}' | b')');
-    if length < 3 || !ends || !guard::is_certain_value(&joined) {
+    let is_secret = guard::is_certain_value(&joined) || is_password && guard::is_generated_password(&joined);
+    if length < 3 || !ends || !is_secret {
         return Some(value.end);
     }
     r.at = next.at;
@@ -494,6 +506,13 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
             break;
         }
     }
+    // `Secret ID = V`, `Key Content : V`
+    if !opened && !closed {
+        let more = if matches!(name, b"Secret" | b"secret") { &b" ID"[..] } else { b" Content" };
+        if matches!(name, b"Secret" | b"secret" | b"Key") && is_text_next(r, more)? {
+            r.at += more.len();
+        }
+    }
     let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     // `Unseal Key 1: V`
     if blanks == 1 && view.bytes[..begin].ends_with(b"Unseal ") {
@@ -564,6 +583,9 @@ fn may_separate(
         // `password for user bob: V`, `Access Key [None]: V`
         b'f' => blanks == 1 && !closed && r.peek_at(1)? == b'o' && r.peek_at(2)? == b'r' && r.peek_at(3)? == b' ',
         b'[' => blanks == 1 && !closed && r.peek_at(1)? == b'N',
+        b'F' => blanks == 1 && !closed && r.peek_at(1)? == b'O' && r.peek_at(2)? == b'R' && r.peek_at(3)? == b' ',
+        b'R' => blanks > 1 && !closed && r.peek_at(1)? == b'E' && r.peek_at(2)? == b'G' && r.peek_at(3)? == b'_',
+        b'S' => blanks > 0 && !closed && r.peek_at(1)? == b'e' && r.peek_at(2)? == b'c' && r.peek_at(3)? == b'u',
         // The bar of a drawn table.
         0xe2 => blanks > 0,
         b'<' | b'>' => closed || before(1) == Some(b'>'),
@@ -571,6 +593,7 @@ fn may_separate(
         b'0'..=b'9' => blanks > 0 && !closed && is_typed_name(name) && r.peek_at(1)? == b' ',
         _ if in_tag && blanks > 0 => true,
         b',' => opened == closed && (opened || blanks == 0),
+        b'c' | b'v' => closed && blanks == 1,
         // A full-width colon.
         0xef => r.peek_at(1)? == 0xbc && r.peek_at(2)? == 0x9a,
         b'|' | b'\'' => blanks > 0,

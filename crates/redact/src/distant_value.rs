@@ -75,9 +75,9 @@ fn find(r: &mut ValueReader<'_>, name: NameEnd) -> Option<Option<DistantValue>> 
     if text.ends_with(b"-") {
         return Some(None);
     }
-    // A word alone is an ordinary one: `pass`, `key`. A file and a part of a path are no names.
+    // An ordinary word, a file and a part of a path are no names.
     let is_file = text.contains(&b'.') || r.view.bytes[..name.begin].ends_with(b"/");
-    let in_sentence = name.blanks == 1 && !name.closed && !is_file && text.len() > 4;
+    let in_sentence = name.blanks == 1 && !name.closed && !is_file && !matches!(text, b"pass" | b"Pass" | b"pw");
     match r.peek()? {
         b':' | b'=' => {
             r.at += 1;
@@ -87,6 +87,19 @@ fn find(r: &mut ValueReader<'_>, name: NameEnd) -> Option<Option<DistantValue>> 
                 return Some(find_member(r)?.map(|at| (at, Separator::Apart)));
             }
         }
+        b';' | b',' if !name.closed && name.blanks == 0 && begins_cell(r.view, name.begin) => {
+            r.at += 1;
+            r.value = Some(r.at);
+            let ends_cell = |b: u8| matches!(b, b';' | b',' | BREAK);
+            return Some((!ends_cell(r.peek()?) && r.peek()? != b' ').then_some((r.at, Separator::Near)));
+        }
+        b'c' | b'v' if name.closed && name.blanks == 1 => {
+            for attribute in [&b"content="[..], b"value="] {
+                if is_text_next(r, attribute)? {
+                    return Some(Some((r.at + attribute.len(), Separator::Apart)));
+                }
+            }
+        }
         b',' | BREAK if name.closed => {
             if let Some(at) = find_member(r)? {
                 return Some(Some((at, Separator::Apart)));
@@ -94,7 +107,7 @@ fn find(r: &mut ValueReader<'_>, name: NameEnd) -> Option<Option<DistantValue>> 
         }
         b'|' => {
             if let Some(at) = find_cell(r)? {
-                return Some(Some((at, Separator::Compared)));
+                return Some(Some((at, Separator::Near)));
             }
         }
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'(' | b'"' | b'\'' | b'`' if in_sentence => {
@@ -122,6 +135,8 @@ fn find_member(r: &mut ValueReader<'_>) -> Option<Option<usize>> {
             }
             r.at += 1 + usize::from(is_written);
         }
+        // A value on the line below begins like a member.
+        r.value = Some(r.at);
         let quote = r.read_quote()?;
         let start = r.at;
         r.skip(MAX_BLANKS, |b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))?;
@@ -138,6 +153,7 @@ fn find_member(r: &mut ValueReader<'_>) -> Option<Option<usize>> {
         if !matches!(r.peek()?, b':' | b'=') {
             return Some(None);
         }
+        r.value = None;
         r.at += 1;
         r.skip(MAX_BLANKS, |b| b == b' ')?;
         if is_value {
@@ -156,10 +172,16 @@ fn find_member(r: &mut ValueReader<'_>) -> Option<Option<usize>> {
             }
             r.at += slashes + 1;
         } else {
-            r.skip(MAX_BLANKS, |b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.'))?;
+            r.skip(MAX_BLANKS, |b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'{' | b'}' | b'[' | b']'))?;
         }
     }
     Some(None)
+}
+
+/// Whether a cell of a row of values begins here.
+fn begins_cell(view: TextView<'_>, begin: usize) -> bool {
+    let before = begin.checked_sub(1).and_then(|at| view.byte(at));
+    before.is_none_or(|b| matches!(b, b';' | b',' | b'\n'))
 }
 
 /// Finds the value in another cell of the row: `| NAME | bob | V |`.
@@ -173,7 +195,7 @@ fn find_cell(r: &mut ValueReader<'_>) -> Option<Option<usize>> {
         let start = r.at;
         r.value = Some(start);
         let length = r.skip(MAX_WEAK_VALUE_BYTES, |b| !matches!(b, b'|' | b' ' | b'`' | BREAK))?;
-        if length >= 2 * MIN_LONE_BYTES && r.view.bytes[start..r.at].iter().any(u8::is_ascii_digit) {
+        if length >= MIN_LONE_BYTES + 2 && r.view.bytes[start..r.at].iter().any(u8::is_ascii_digit) {
             return Some(Some(start));
         }
         r.skip(MAX_CELL_BYTES, |b| !matches!(b, b'|' | BREAK))?;
@@ -242,6 +264,10 @@ fn find_below(r: &mut ValueReader<'_>, begin: usize) -> Option<Option<usize>> {
         return Some(None);
     }
     if r.peek()? == BREAK && !view.is_moved_at(r.at) && !skip_line_break(r)? {
+        return Some(None);
+    }
+    // `NAME:`, `----` and the value, as `kubectl describe` shows the data of a ConfigMap.
+    if r.skip(4, |b| b == b'-')? == 4 && !(r.peek()? == BREAK && skip_line_break(r)?) {
         return Some(None);
     }
     r.skip(MAX_BLANKS, |b| b == b' ')?;

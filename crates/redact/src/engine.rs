@@ -454,9 +454,10 @@ fn merge_spans(mut spans: Vec<Span>, decided: usize) -> Vec<Span> {
                 if span.end > last.end {
                     (last.end, last.swallow) = (span.end, span.swallow);
                 }
-                // Of two rules, the one with the longer keyword knows more.
+                // Of two rules, the one with the longer keyword knows more, and a telling name more than that of a provider.
                 let keyword = span.start - span.public;
-                if (span.rank, keyword) > (last.rank, known) {
+                let is_clearer = last.rule == provider_values::RULE && span.rank == last.rank;
+                if (span.rank, keyword) > (last.rank, known) || is_clearer {
                     (last.rule, last.rank, known) = (span.rule, span.rank, keyword);
                 }
             }

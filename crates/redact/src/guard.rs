@@ -156,6 +156,11 @@ fn is_path(value: &[u8]) -> bool {
         .any(|e| value.ends_with(e))
 }
 
+/// A path without a sign of what it is: parts that are words, or a dot, beside slashes.
+pub(crate) fn is_file_path(value: &[u8]) -> bool {
+    value.contains(&b'/') && (value.contains(&b'.') || spoken_letters(value) * 3 > value.len())
+}
+
 /// Words joined as in a name: `my-app-secret-v2`, `fooBarBaz`, `config.password`, `Token`.
 fn is_wordy(value: &[u8]) -> bool {
     value.iter().all(|b| {
@@ -300,7 +305,10 @@ fn is_other_text(name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
         return true;
     }
     let is_type = memchr::memmem::find(value, b"::").is_some() && value.split(|b| *b == b':').all(is_wordy_part);
-    if is_time(value) || is_type || !setting.quoted && is_member(value) && !is_numbered_phrase(value) {
+    if is_time(value)
+        || is_type
+        || !setting.quoted && is_member(value) && !is_numbered_phrase(value) && !is_word_beside_number(value)
+    {
         return true;
     }
     // `"some-pass": "^7.1.2"`
@@ -455,7 +463,7 @@ fn is_salted_phrase(value: &[u8]) -> bool {
         && words == letters.iter().filter(|b| b.is_ascii_uppercase()).count();
     let marked = !signs.is_empty() && signs.iter().all(|b| b"!?*#$@%^&+".contains(b));
     // `Kaffee&Kuchen7`, `iloveyou!2`, `8Pferde+Wagen`
-    if is_numbered_phrase(value) {
+    if is_numbered_phrase(value) || is_word_beside_number(value) {
         return true;
     }
     let is_sign = |b: &u8| b"!?*&+%#$^~@_.-".contains(b);
@@ -497,6 +505,22 @@ fn is_numbered_phrase(value: &[u8]) -> bool {
     (1..=4).contains(&digits)
         && words.iter().all(is_word)
         && (words.len() >= 3 || words.len() == 2 && digits >= 2 && capitals == 2 && sign != b' ')
+}
+
+/// Two words, a number behind the first, and a sign between them: `gildZ82.Ridge`, `hollW44=Kestrel`.
+fn is_word_beside_number(value: &[u8]) -> bool {
+    let letters = value.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    let digits = value[letters..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let Some((sign, rest)) = value[letters + digits..].split_first() else { return false };
+    (4..=10).contains(&letters)
+        && (2..=4).contains(&digits)
+        && b"._=?!-+#@%&*".contains(sign)
+        && (4..=10).contains(&rest.len())
+        && rest.iter().all(u8::is_ascii_alphabetic)
+        && value.iter().any(u8::is_ascii_uppercase)
+        && !is_algorithm(&value[..letters])
+        && !is_algorithm(&value[..letters + digits])
+        && !UI_WORDS.split_ascii_whitespace().any(|other| rest.eq_ignore_ascii_case(other.as_bytes()))
 }
 
 /// A text that a generator of passwords made: letters, digits and several signs mixed, and no words.
@@ -545,8 +569,9 @@ pub(crate) fn is_word_with_number(value: &[u8]) -> bool {
 
 /// Four groups of four letters, as Apple and others generate them for one program: `abcd-efgh-ijkl-mnop`.
 fn is_app_password(value: &[u8]) -> bool {
-    value.len() == 19
-        && value.split(|b| *b == b'-').all(|part| part.len() == 4 && part.iter().all(u8::is_ascii_lowercase))
+    value.len() == 16 && value.iter().all(u8::is_ascii_lowercase) && spoken_letters(value) < 12
+        || value.len() == 19
+            && value.split(|b| *b == b'-').all(|part| part.len() == 4 && part.iter().all(u8::is_ascii_lowercase))
 }
 
 /// Words joined by dashes, with a number: `crimson-otter-9417`. Names of algorithms and versions are no passphrases.

@@ -80,6 +80,7 @@ pub const CONTEXT_RULES: &[(&str, &str)] = &[
     ("private-key", "The lines of a private key between BEGIN and END, or of a PuTTY key"),
     ("wallet-key", "The private key of a wallet in base 58"),
     ("ngrok-token", "An ngrok token: 27 random characters, an underscore and 20 more"),
+    ("mysql-hash", "The hash of a password of MySQL: a star and 40 hexadecimal digits"),
     ("asana-token", "An Asana token: numbers, a colon and 32 hexadecimal digits"),
     ("zhipu-key", "32 hexadecimal digits, a dot and a random word, as Zhipu and Ollama write their keys"),
     ("fal-key", "A fal.ai key: a UUID, a colon and 32 hexadecimal digits"),

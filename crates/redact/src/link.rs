@@ -3,11 +3,11 @@
 use crate::{
     guard,
     span::{Inspection, Rank, Span},
-    visible_text::TextView,
+    visible_text::{TextView, is_break},
 };
 
 /// The longest user and password before the `@` of a link.
-const MAX_USERINFO_BYTES: usize = 384;
+const MAX_USERINFO_BYTES: usize = 1280;
 
 /// Whether a link may contain this byte before its host. A slash may be in a password.
 fn is_userinfo_byte(b: u8) -> bool {
@@ -26,7 +26,13 @@ enum UserInfo {
 /// What is between `scheme://` and `at`, if it may be a secret.
 fn read_userinfo(view: TextView<'_>, at: usize) -> Option<UserInfo> {
     let mut i = at;
-    while i > 0 && at - i < MAX_USERINFO_BYTES && is_userinfo_byte(view.bytes[i - 1]) && !view.is_moved_at(i) {
+    // A terminal may wrap the line inside.
+    let is_inside = |at: usize| {
+        let b = view.bytes[at];
+        is_userinfo_byte(b)
+            || is_break(b) && view.is_wrapped_line_end(at) && view.byte(at + 1).is_some_and(|b| b != b' ')
+    };
+    while i > 0 && at - i < MAX_USERINFO_BYTES && is_inside(i - 1) && !view.is_moved_at(i) {
         i -= 1;
     }
     // The part behind the last `://`.

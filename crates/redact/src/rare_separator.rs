@@ -12,6 +12,9 @@ use crate::{
 /// Before a password that a server shows once.
 const ANNOUNCEMENT: &[u8] = b"to proceed to installation:";
 
+/// The longest text between `password for` and a colon.
+const MAX_ANNOUNCEMENT_BYTES: usize = 100;
+
 /// Reads such a separator. The inner `None`: there is none, and the reader has not moved.
 pub(crate) fn read_rare_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> Option<Option<Separator>> {
     let SecretName { begin, name, strength, opened, closed, blanks, .. } = *name_info;
@@ -53,8 +56,29 @@ pub(crate) fn read_rare_separator(r: &mut ValueReader<'_>, name_info: &SecretNam
         }
         // `password for user bob: V`
         b'f' if blanks == 1 && is_text_next(r, b"for ")? => {
-            value.skip(MAX_TAG_BYTES, |b| b != b':' && b != BREAK)?;
-            (value.take_byte(b':')? && value.take_byte(b' ')?).then_some(Separator::Prose)
+            value.skip(MAX_ANNOUNCEMENT_BYTES, |b| b != b':' && b != BREAK)?;
+            let is_named = value.take_byte(b':')?;
+            let is_below = is_named && value.peek()? == BREAK && skip_line_break(&mut value)?;
+            (is_below || is_named && value.take_byte(b' ')?).then_some(Separator::Prose)
+        }
+        // `SET PASSWORD FOR 'bob'@'%' = 'V'`
+        b'F' if blanks == 1 && is_text_next(r, b"FOR ")? => {
+            value.skip(MAX_TAG_BYTES, |b| b != b'=' && b != BREAK)?;
+            (value.take_byte(b'=')? && value.take_byte(b' ')?).then_some(Separator::Apart)
+        }
+        // `{default_pass,<<"V">>}`
+        b',' if blanks == 0 && is_text_next(r, b",<<\"")? => {
+            value.at += 3;
+            Some(Separator::Apart)
+        }
+        // `DefaultPassword    REG_SZ    V`
+        b'R' if blanks > 1 && is_text_next(r, b"REG_SZ ")? => {
+            value.at += b"REG_SZ".len();
+            Some(Separator::Apart)
+        }
+        b'S' if is_text_next(r, b"SecureString\t")? => {
+            value.at += b"SecureString".len();
+            Some(Separator::Apart)
         }
         // `AWS Secret Access Key [None]: V`
         b'[' if blanks == 1 && is_text_next(r, b"[None]: ")? => {

@@ -134,6 +134,64 @@ pub(crate) fn inspect_secret_json(view: TextView<'_>, start: usize, end: usize) 
     }
 }
 
+/// Inspects the lines of hexadecimal pairs below `prime1:`, as `openssl` prints a private key; `end` is behind the break.
+pub(crate) fn inspect_hex_block(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
+    let is_pair = |b: &u8| b.is_ascii_hexdigit() || *b == b':';
+    let until = view.until_moved(end).min(end + MAX_BLOCK_BYTES);
+    let text = &view.bytes[end..until.max(end)];
+    let blanks = |at: usize| text[at..].iter().take(MAX_BLANKS).take_while(|b| **b == b' ').count();
+    let first = blanks(0);
+    let (mut at, mut last) = (0, 0);
+    loop {
+        let from = at + blanks(at);
+        let length = text[from..].iter().take_while(|b| is_pair(b)).count();
+        let behind = from + length;
+        if behind == text.len() && until == view.len() && !view.end {
+            return if first < text.len() { Inspection::Open(end + first) } else { Inspection::Nothing };
+        }
+        if length < 2 || !text[from..behind].contains(&b':') && last == 0 {
+            break;
+        }
+        last = behind;
+        match text.get(behind) {
+            Some(b'\n') => at = behind + 1,
+            _ => break,
+        }
+    }
+    if last < first + 24 {
+        return Inspection::Nothing;
+    }
+    Inspection::Found(Span::new(end + first, end + last, "private-key", Rank::Context))
+}
+
+/// The most values of a list.
+const MAX_LIST_VALUES: usize = 24;
+
+/// Inspects the quoted values of a list of keys or codes; `end` is behind the bracket.
+pub(crate) fn inspect_list(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
+    let until = view.until_moved(end).min(end + crate::context::REINSPECT_BYTES - 64);
+    let text = &view.bytes[end..until.max(end)];
+    let is_open = until == view.len() && !view.end;
+    let (mut spans, mut at) = (Vec::new(), 0);
+    for _ in 0..MAX_LIST_VALUES {
+        at += text[at..].iter().take_while(|b| matches!(b, b' ' | b'\n' | b'\r' | b',')).count();
+        if text.get(at) != Some(&b'"') {
+            break;
+        }
+        let from = at + 1;
+        let Some(length) = memchr::memchr(b'"', &text[from..]) else {
+            let open = (is_open && from < text.len()).then_some(end + from);
+            return Inspection::from_parts(spans, open);
+        };
+        let value = &text[from..from + length];
+        if value.len() >= 8 && value.iter().any(u8::is_ascii_digit) && !guard::is_placeholder(value) {
+            spans.push(Span::new(end + from, end + from + length, "secret-value", Rank::Context));
+        }
+        at = from + length + 1;
+    }
+    Inspection::from_parts(spans, None)
+}
+
 /// Whether the last kind that is named is a Secret.
 fn last_kind(text: &[u8]) -> Option<bool> {
     let at = memchr::memmem::rfind(text, b"kind: ")?;

@@ -78,6 +78,8 @@ pub(crate) fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>
         b':' => match r.peek_at(1)? {
             // `::set-env name=NAME::V`
             b':' if certain && r.view.bytes[..begin].ends_with(b" name=") => (Separator::Apart, 2),
+            // `userPassword:: V` of LDIF
+            b':' if certain && r.peek_at(2)? == b' ' => (Separator::Colon(true), 2),
             b':' => return Some(None),
             b'=' => (Separator::Equals(false), 2),
             b => (Separator::Colon(matches!(b, b' ' | b'\t')), 1),
@@ -418,12 +420,14 @@ pub(crate) fn is_command(view: TextView<'_>, begin: usize, name: &[u8]) -> bool 
                 || before.starts_with(b"login ")
                 || before.starts_with(b"default "))
         || before.is_empty() && DIRECTIVES.contains(&name)
+        || name == b"PASS" && before.ends_with(b"FTP:")
         || name == b"sasl_password" && before.starts_with(b"/set ")
 }
 
 /// Whether the command before a name sets it to the next argument: `aws configure set NAME V`, `enable secret V`.
 pub(crate) fn is_setting_command(view: TextView<'_>, begin: usize) -> bool {
-    const INSIDE: &[&[u8]] = &[b"configure set", b"config set", b" config ", b"nmcli ", b"iwconfig ", b"-server "];
+    const INSIDE: &[&[u8]] =
+        &[b"configure set", b"config set", b"CONFIG SET", b" config ", b"nmcli ", b"iwconfig ", b"-server "];
     const FIRST: &[&[u8]] = &[b"enable ", b"username ", b"neighbor ", b"crypto isakmp ", b"user: ", b"User: ", b"set "];
     static BUILT: OnceLock<AhoCorasick> = OnceLock::new();
     let line = view.line_start(begin, 128);

@@ -124,8 +124,10 @@ fn match_before(view: TextView<'_>, keyword: usize, shape: &Shape, cache: &mut S
         if at >= 2
             && let EncodedByte::Byte(decoded, behind) = read_encoded(view, at - 2)
             && behind == at + 1
-            && run.can_take(decoded)
         {
+            if !run.can_take(decoded) {
+                break;
+            }
             b = decoded;
             at -= 2;
         }

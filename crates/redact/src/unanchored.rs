@@ -42,6 +42,7 @@ pub(crate) fn inspect_word(view: TextView<'_>, start: usize, end: usize) -> Insp
             Inspection::Found(Span::new(start + 2, end, "asana-token", Rank::Shape))
         }
         32 if hex() && view.byte(end) == Some(b'.') => inspect_dotted_key(view, start, end),
+        40 if behind(b"*") && word.iter().all(|b| matches!(b, b'0'..=b'9' | b'A'..=b'F')) => found(end, "mysql-hash"),
         50 if lengths().eq([32, 8, 8]) && hex() => found(end, "mailgun-key"),
         51 | 52 if is_wallet_key(word) => found(end, "wallet-key"),
         36 if is_uuid(word) && view.byte(end) == Some(b':') => {
@@ -103,7 +104,7 @@ fn is_vault_token(view: TextView<'_>, start: usize, word: &[u8]) -> bool {
     let counted = Composition::of(word);
     kind && alone
         && word.iter().all(u8::is_ascii_alphanumeric)
-        && counted.digits >= 2
+        && counted.digits >= 1
         && counted.lower > 0
         && counted.upper > 0
         && looks_generated(word)

@@ -270,8 +270,13 @@ pub(crate) fn skip_long_quote(r: &mut ValueReader<'_>, quote: Quote) -> Option<(
     Some(())
 }
 
-/// Skips the type before a value as PHP prints it: `string(40) "V"`.
+/// Skips the type before a value as PHP and Go print it: `string(40) "V"`, `(string) (len=40) "V"`.
 fn skip_dumped_type(r: &mut ValueReader<'_>) -> Option<()> {
+    let mut go = *r;
+    if skip_text(&mut go, b"(string) (len=")? && go.skip(6, |b| b.is_ascii_digit())? > 0 && skip_text(&mut go, b") ")? {
+        r.at = go.at;
+        return Some(());
+    }
     let mut value = ValueReader { view: r.view, at: r.at, value: None };
     if skip_text(&mut value, b"string(")? && value.skip(6, |b| b.is_ascii_digit())? > 0 && skip_text(&mut value, b") ")?
     {
