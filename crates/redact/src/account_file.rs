@@ -125,6 +125,28 @@ pub(crate) fn inspect_community(view: TextView<'_>, start: usize, end: usize) ->
     read(&mut r).unwrap_or_else(|| r.unfinished())
 }
 
+/// Inspects a value behind a label that is certain: `Пароль: V`.
+pub(crate) fn inspect_labelled(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
+    let mut r = ValueReader { view, at: end, value: Some(end) };
+    let read = |r: &mut ValueReader<'_>| {
+        r.skip(4, |b| matches!(b, b' ' | b'`' | b'"' | b'*'))?;
+        let start = r.at;
+        r.value = Some(start);
+        r.skip(MAX_PASSWORD_BYTES, |b| !matches!(b, BREAK | b' ' | b'"' | b'`' | b'<'))?;
+        let value = &r.view.bytes[start..r.at];
+        let is_secret = value.len() >= 8
+            && (guard::is_password_in_prose(value)
+                || guard::is_certain_value(value)
+                || guard::is_generated_password(value));
+        Some(if is_secret {
+            Inspection::Found(Span::new(start, r.at, "password", Rank::Context))
+        } else {
+            Inspection::Nothing
+        })
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}
+
 /// Inspects the rest of a line of a file of cookies: when it ends, its name and its value.
 pub(crate) fn inspect_cookie_line(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
     let mut r = ValueReader { view, at: end, value: None };

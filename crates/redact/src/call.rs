@@ -4,17 +4,53 @@ use crate::{
     guard,
     span::{Inspection, Rank, Span},
     value_reader::{BREAK, Quote, ValueReader},
+    value_syntax::skip_wrapper,
     visible_text::TextView,
 };
 
 const MAX_ARGUMENT_BYTES: usize = 160;
 
+/// Calls that take a secret, and which argument it is, counted from 0.
+pub(crate) const CALLS: &[(&str, usize)] = &[
+    ("login(", 1),
+    (".auth(", 1),
+    ("PDO(", 2),
+    ("PDO->__construct(", 2),
+    ("onnection(", 2),
+    ("asicAuth(", 1),
+    ("basic_auth(", 1),
+    ("AndPassword(", 1),
+    ("auth_password(", 1),
+    ("WiFi.begin(", 1),
+    ("createHmac(", 1),
+    ("signWith(", 1),
+    ("Certificate2(", 1),
+    (".setAuth(", 1),
+    ("check_password(", 1),
+    ("jwt.encode(", 1),
+    ("jwt.sign(", 1),
+    ("jwt.verify(", 1),
+    ("JWT.encode ", 1),
+    ("Credentials::new(", 1),
+    ("OPT_PASSWORD, ", 0),
+    ("PlainAuth(", 2),
+    ("SecretCredential(", 2),
+    ("DBI->connect(", 2),
+    ("pgsql:connect(", 2),
+    ("_real_connect(", 3),
+    ("CookieStore(", 0),
+    ("from_secret(", 0),
+    ("Fernet(", 0),
+    ("hmac.new(", 0),
+    ("SecretStr(", 0),
+    ("UTF8.GetBytes(", 0),
+];
+
 /// Inspects a call; `end` is behind the parenthesis, or before it.
 pub(crate) fn inspect_call(view: TextView<'_>, start: usize, end: usize) -> Inspection {
     let mut r = ValueReader { view, at: end, value: None };
     let name = &view.bytes[start..end];
-    // `login("user", "V")`: two arguments; `connect("host", "user", "V")`: three.
-    let index = if name.ends_with(b"login(") || name.ends_with(b"auth(") { 1 } else { 2 };
+    let index = CALLS.iter().find(|call| name == call.0.as_bytes()).map_or(2, |call| call.1);
     read_call(&mut r, index).unwrap_or_else(|| r.unfinished())
 }
 
@@ -25,7 +61,7 @@ pub(crate) fn inspect_pair(view: TextView<'_>, at: usize) -> Inspection {
 }
 
 fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
-    if r.view.bytes[r.at - 1] != b'(' && !r.take_byte(b'(')? {
+    if !matches!(r.view.bytes[r.at - 1], b'(' | b' ') && !r.take_byte(b'(')? {
         return Some(Inspection::Nothing);
     }
     for _ in 0..index {
@@ -41,13 +77,18 @@ fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
         }
         if quote != Quote::None {
             r.at += 1;
-            r.skip(2, |b| b == b' ')?;
+            skip_conversion(r)?;
         }
         if !r.take_byte(b',')? {
             return Some(Inspection::Nothing);
         }
     }
     r.skip(8, |b| b == b' ')?;
+    // `Some("V")`, `b"V"`, `[]byte("V")`
+    skip_wrapper(r)?;
+    if matches!(r.peek()?, b'b' | b'@') && matches!(r.peek_at(1)?, b'"' | b'\'') {
+        r.at += 1;
+    }
     let Quote::Of(quote, slashes) = r.read_quote()? else { return Some(Inspection::Nothing) };
     let start = r.at;
     r.value = Some(start);
@@ -61,7 +102,7 @@ fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
     }
     let end = r.at;
     r.at += slashes + 1;
-    r.skip(2, |b| b == b' ')?;
+    skip_conversion(r)?;
     let value = &r.view.bytes[start..end];
     let closes = matches!(r.peek()?, b')' | b',');
     let expression = value.starts_with(b"$") && memchr::memmem::find(value, b"::").is_some();
@@ -69,6 +110,20 @@ fn read_call(r: &mut ValueReader<'_>, index: usize) -> Option<Inspection> {
         return Some(Inspection::Nothing);
     }
     Some(Inspection::Found(Span::new(start, end, "password", Rank::Context)))
+}
+
+/// Skips what converts a text: `.to_string()`, `.toCharArray()`.
+fn skip_conversion(r: &mut ValueReader<'_>) -> Option<()> {
+    if r.peek()? == b'.' {
+        let mut call = *r;
+        call.at += 1;
+        call.skip(24, |b| b.is_ascii_alphanumeric() || b == b'_')?;
+        if call.take_byte(b'(')? && call.take_byte(b')')? {
+            *r = call;
+        }
+    }
+    r.skip(2, |b| b == b' ')?;
+    Some(())
 }
 
 /// Inspects `IDENTIFIED BY V` of a statement that creates or alters a user.

@@ -277,7 +277,9 @@ fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator
                 || name.ends_with(b"secret_id") && guard::is_uuid(value);
             matches!(follows, b' ' | b'\t' | BREAK) && secret
         }
-        Separator::Compared => guard::is_certain_value(value),
+        Separator::Compared => {
+            guard::is_certain_value(value) || strength == NameStrength::Password && guard::is_clear_password(value)
+        }
         Separator::Near | Separator::Below => {
             let certain = guard::is_certain_value(value) && value.len() >= 12
                 || strength == NameStrength::Password && guard::is_password_in_prose(value);
@@ -507,10 +509,12 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         }
     }
     // `Secret ID = V`, `Key Content : V`
+    let mut is_content = false;
     if !opened && !closed {
         let more = if matches!(name, b"Secret" | b"secret") { &b" ID"[..] } else { b" Content" };
         if matches!(name, b"Secret" | b"secret" | b"Key") && is_text_next(r, more)? {
             r.at += more.len();
+            is_content = name == b"Key";
         }
     }
     let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
@@ -541,6 +545,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     }
     let follows_word = follows_telling_word(view, begin);
     let strength = match name::name_strength(name, (closed || opened) && !subscript) {
+        _ if is_content => NameStrength::Password,
         NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
         weak @ (NameStrength::Weak | NameStrength::Fair)
             if is_distant || matches!(r.peek()?, b':' | b'|' | b'*' | b'i') =>

@@ -124,13 +124,15 @@ fn find(r: &mut ValueReader<'_>, name: NameEnd) -> Option<Option<DistantValue>> 
 /// Finds the value in `"NAME": {"type": "string", "value": "V"}`, or behind `"Name": "NAME", "Type": "x", "Value": "V"`.
 fn find_member(r: &mut ValueReader<'_>) -> Option<Option<usize>> {
     let from = r.at;
-    for _ in 0..MAX_MEMBERS {
+    for member in 0..MAX_MEMBERS {
         // The signs of a diff of a plan stand before a member.
         let divides = |b: u8| matches!(b, b' ' | b'\t' | b',' | b'+' | b'~' | BREAK);
         while r.at - from <= MAX_OBJECT_BYTES && (r.at < r.view.len() || !r.view.end) {
             // A line break in a text inside a text.
             let is_written = r.peek()? == b'\\' && r.peek_at(1)? == b'n';
-            if !is_written && !divides(r.peek()?) || r.view.is_moved_at(r.at) {
+            // A value on the line below may begin with a comma.
+            let is_first = member == 0 && r.at > from && r.peek()? == b',';
+            if !is_written && (!divides(r.peek()?) || is_first) || r.view.is_moved_at(r.at) {
                 break;
             }
             r.at += 1 + usize::from(is_written);
@@ -153,9 +155,12 @@ fn find_member(r: &mut ValueReader<'_>) -> Option<Option<usize>> {
         if !matches!(r.peek()?, b':' | b'=') {
             return Some(None);
         }
-        r.value = None;
         r.at += 1;
         r.skip(MAX_BLANKS, |b| b == b' ')?;
+        // Base64 ends like a name with its separator.
+        if r.peek()? != BREAK {
+            r.value = None;
+        }
         if is_value {
             r.value = Some(r.at);
             let is_quoted = matches!(r.peek()?, b'"' | b'\'' | b'\\');

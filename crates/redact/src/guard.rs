@@ -4,7 +4,7 @@ use crate::{
     name::NameStrength,
     rules::has_entropy,
     shape::looks_random,
-    words::{ALGORITHM_WORDS, PLACEHOLDER_WORDS, UI_WORDS},
+    words::{ALGORITHM_WORDS, PATH_WORDS, PLACEHOLDER_WORDS, UI_WORDS},
 };
 use std::{collections::HashSet, sync::OnceLock};
 
@@ -331,7 +331,9 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     if is_other_text(name, value, setting) {
         return false;
     }
-    if strength >= NameStrength::Fair && (is_generated_password(value) || is_bootstrap_token(value)) {
+    if strength >= NameStrength::Fair
+        && (is_generated_password(value) || is_bootstrap_token(value) || is_keychain_password(value))
+    {
         return true;
     }
     let password = strength == NameStrength::Password;
@@ -368,7 +370,8 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
         NameStrength::Fair if is_hex(value) => setting.plain && value.len() >= 32,
         NameStrength::Fair | NameStrength::Strong => {
             // `crimson-otter-9417`
-            if strength == NameStrength::Strong && is_numbered_words(value) && (setting.plain || setting.shell) {
+            let is_phrase = is_numbered_words(value) || is_numbered_phrase(value);
+            if strength == NameStrength::Strong && is_phrase && (setting.plain || setting.shell) {
                 return true;
             }
             if digits == value.len() || wordy && !is_hex(value) && !is_uuid(value) {
@@ -414,7 +417,8 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
     let config =
         setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
-    if is_app_password(value) || (setting.plain || setting.shell) && is_chosen_password(value) {
+    let is_value = setting.plain || setting.shell || setting.quoted || setting.paired;
+    if is_app_password(value) || is_value && (is_chosen_password(value) || is_human_password(value)) {
         return true;
     }
     let is_sum = value.iter().any(|b| matches!(b, b'*' | b'%'));
@@ -449,6 +453,47 @@ fn is_chosen_password(value: &[u8]) -> bool {
             .split_last()
             .is_some_and(|(last, rest)| rest.len() >= 3 && is_number(last) && rest.iter().all(is_word))
         || value.len() >= 12 && value.iter().all(u8::is_ascii_lowercase) && spoken_letters(value) == 0
+}
+
+/// Whether a value reads as a password even in an expression.
+pub(crate) fn is_clear_password(value: &[u8]) -> bool {
+    is_generated_password(value) || is_keychain_password(value) || is_numbered_phrase(value) || is_human_password(value)
+}
+
+/// Words with signs and numbers among them, as people choose passwords: `chelsea!8353`, `la bella Piano 77`,
+/// `%Meadow!Piano43`.
+fn is_human_password(value: &[u8]) -> bool {
+    if !(8..=48).contains(&value.len()) {
+        return false;
+    }
+    let words = || value.split(|b| b.is_ascii() && !b.is_ascii_alphabetic()).filter(|word| word.len() > 1);
+    let tells = |word: &[u8]| {
+        let lower = word.to_ascii_lowercase();
+        is_algorithm(&lower)
+            || [UI_WORDS, PLACEHOLDER_WORDS, PATH_WORDS]
+                .iter()
+                .any(|list| list.split_ascii_whitespace().any(|other| other.as_bytes() == lower))
+    };
+    let letters: usize = words().map(<[u8]>::len).sum();
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    let blanks = value.iter().filter(|b| **b == b' ').count();
+    let signs = value.iter().filter(|b| b.is_ascii_punctuation() && **b != b'_').count();
+    let slashes = value.iter().filter(|b| matches!(b, b'/' | b'.')).count();
+    let capitals = value.iter().filter(|b| b.is_ascii_uppercase()).count();
+    if letters < 4 || words().any(tells) {
+        return false;
+    }
+    if blanks > 0 {
+        // Three words and a number.
+        let last = value.rsplit(|b| *b == b' ').next().unwrap_or_default();
+        let is_number = (2..=4).contains(&last.len()) && last.iter().all(u8::is_ascii_digit);
+        return is_number && (2..=5).contains(&blanks) && digits == last.len() && signs == 0;
+    }
+    let rare = signs - slashes.min(signs) - value.iter().filter(|b| **b == b'-').count();
+    let foreign = value.iter().any(|b| !b.is_ascii());
+    (digits >= 2 && signs >= 1 && signs <= 4 && slashes <= 1)
+        || foreign && (digits >= 1 || rare >= 1)
+        || rare >= 1 && capitals >= 1 && words().count() >= 2 && slashes == 0
 }
 
 /// Words with a number and a sign behind them, as people choose passwords: `Winter2026!`, `RustyFalcon46`.
@@ -495,8 +540,8 @@ fn is_numbered_phrase(value: &[u8]) -> bool {
         value[..value.len() - digits].split(|b| *b == sign).filter(|word| !word.is_empty()).collect();
     let is_word = |word: &&[u8]| {
         (3..=12).contains(&word.len())
-            && word[0].is_ascii_alphabetic()
-            && word[1..].iter().all(u8::is_ascii_lowercase)
+            && (word[0].is_ascii_alphabetic() || !word[0].is_ascii())
+            && word[1..].iter().all(|b| b.is_ascii_lowercase() || !b.is_ascii())
             && !is_algorithm(word)
             && !UI_WORDS.split_ascii_whitespace().any(|other| word.eq_ignore_ascii_case(other.as_bytes()))
             && !OTHER.iter().any(|other| memchr::memmem::find(&word.to_ascii_lowercase(), other).is_some())
@@ -569,9 +614,18 @@ pub(crate) fn is_word_with_number(value: &[u8]) -> bool {
 
 /// Four groups of four letters, as Apple and others generate them for one program: `abcd-efgh-ijkl-mnop`.
 fn is_app_password(value: &[u8]) -> bool {
-    value.len() == 16 && value.iter().all(u8::is_ascii_lowercase) && spoken_letters(value) < 12
+    is_keychain_password(value)
+        || value.len() == 16 && value.iter().all(u8::is_ascii_lowercase) && spoken_letters(value) < 12
         || value.len() == 19
             && value.split(|b| *b == b'-').all(|part| part.len() == 4 && part.iter().all(u8::is_ascii_lowercase))
+}
+
+/// Three groups of six letters with one digit and one capital, as Apple generates passwords: `tdjlni-argbia-Wuax24`.
+fn is_keychain_password(value: &[u8]) -> bool {
+    value.len() == 20
+        && value.split(|b| *b == b'-').map(<[u8]>::len).eq([6, 6, 6])
+        && value.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+        && (1..=2).contains(&value.iter().filter(|b| b.is_ascii_digit()).count())
 }
 
 /// Words joined by dashes, with a number: `crimson-otter-9417`. Names of algorithms and versions are no passphrases.
@@ -623,7 +677,7 @@ pub(crate) fn is_password_in_prose(value: &[u8]) -> bool {
         && !value.starts_with(b"\\")
         && !is_placeholder(value)
         && !is_path(value)
-        && (!is_wordy(value) || is_passphrase(value) || is_salted_phrase(value))
+        && (!is_wordy(value) || is_passphrase(value) || is_salted_phrase(value) || is_keychain_password(value))
 }
 
 /// Whether a value in a column, or behind words, is a random token.

@@ -35,6 +35,11 @@ fn read_userinfo(view: TextView<'_>, at: usize) -> Option<UserInfo> {
     while i > 0 && at - i < MAX_USERINFO_BYTES && is_inside(i - 1) && !view.is_moved_at(i) {
         i -= 1;
     }
+    // A link that ends with its line is no part of the next line.
+    let last_break = view.bytes[i..at].iter().rposition(|b| is_break(*b)).map_or(i, |n| i + n);
+    if view.bytes[i..last_break].contains(&b'@') {
+        i = last_break + 1;
+    }
     // The part behind the last `://`.
     let begin = i + memchr::memmem::rfind(&view.bytes[i..at], b"://")? + 3;
     if !view.bytes[..begin - 3].last().is_some_and(u8::is_ascii_alphanumeric) {

@@ -126,7 +126,8 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     let ends = ends || name.contains("key-data") || name.contains("token_") || name.contains("key_");
     let is_variable = is_upper_case && (!quoted || written.contains('_'));
     // `--token V`, `Circle-Token: V`
-    let is_given = name.ends_with("token") && (written.starts_with('-') || is_header_name(written));
+    let is_given = name.ends_with("token") && (written.starts_with('-') || is_header_name(written))
+        || name.ends_with("key") && name.starts_with("x-");
     if is_variable
         || is_given
         || ends

@@ -47,11 +47,6 @@ const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     ("send \"", account_file::inspect_expect),
     ("ata\":{", secret_block::inspect_secret_json),
     ("ata\": {", secret_block::inspect_secret_json),
-    ("PDO(", call::inspect_call),
-    ("PDO->__construct(", call::inspect_call),
-    ("onnection(", call::inspect_call),
-    ("login(", call::inspect_call),
-    (".auth(", call::inspect_call),
     ("IDENTIFIED BY ", call::inspect_identified),
     ("ata:\n", secret_block::inspect_secret_data),
     ("ata:\r\n", secret_block::inspect_secret_data),
@@ -74,8 +69,34 @@ const OTHER_PLACES: &[(&str, InspectPlace)] = &[
     ("\"d\\\":", secret_block::inspect_web_key),
 ];
 
+/// Passwords in other languages, whose letters are in no other name.
+const FOREIGN_NAMES: &[&str] = &[
+    "Пароль: ",
+    "пароль: ",
+    "ontraseña: ",
+    "ot de passe : ",
+    "ot de passe: ",
+    "パスワード: ",
+    "パスワード：",
+    "密码: ",
+    "密码：",
+    "密碼：",
+    "비밀번호: ",
+    "Hasło: ",
+    "hasło: ",
+    "Schlüssel: ",
+    "enha: ",
+    "achtwoord: ",
+    "ennwort: ",
+    "arola: ",
+    "pw ist ",
+    "pw: ",
+];
+
 /// All texts, and what inspects them.
 pub(crate) fn places() -> impl Iterator<Item = (&'static str, InspectPlace)> {
     let commands = COMMAND_TEXTS.iter().map(|t| (*t, command_line::inspect_command as InspectPlace));
-    commands.chain(OTHER_PLACES.iter().copied())
+    let calls = call::CALLS.iter().map(|(text, _)| (*text, call::inspect_call as InspectPlace));
+    let foreign = FOREIGN_NAMES.iter().map(|t| (*t, account_file::inspect_labelled as InspectPlace));
+    commands.chain(calls).chain(foreign).chain(OTHER_PLACES.iter().copied())
 }

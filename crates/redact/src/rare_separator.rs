@@ -44,6 +44,11 @@ pub(crate) fn read_rare_separator(r: &mut ValueReader<'_>, name_info: &SecretNam
             value.at += 1;
             matches!(value.peek()?, b'"' | b'\'').then_some(Separator::Compared)
         }
+        // `{default_pass,<<"V">>}`
+        b',' if blanks == 0 && is_text_next(r, b",<<\"")? => {
+            value.at += 3;
+            Some(Separator::Apart)
+        }
         // `NAME,V`
         b',' if blanks == 0 && !opened && name.contains(&b'_') => {
             value.at += 1;
@@ -65,11 +70,6 @@ pub(crate) fn read_rare_separator(r: &mut ValueReader<'_>, name_info: &SecretNam
         b'F' if blanks == 1 && is_text_next(r, b"FOR ")? => {
             value.skip(MAX_TAG_BYTES, |b| b != b'=' && b != BREAK)?;
             (value.take_byte(b'=')? && value.take_byte(b' ')?).then_some(Separator::Apart)
-        }
-        // `{default_pass,<<"V">>}`
-        b',' if blanks == 0 && is_text_next(r, b",<<\"")? => {
-            value.at += 3;
-            Some(Separator::Apart)
         }
         // `DefaultPassword    REG_SZ    V`
         b'R' if blanks > 1 && is_text_next(r, b"REG_SZ ")? => {

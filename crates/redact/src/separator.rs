@@ -61,7 +61,7 @@ pub(crate) fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>
             b'>' => (Separator::Equals(false), 2),
             _ => (Separator::Equals(blanks == 0), 1),
         },
-        b'?' if r.peek_at(1)? == b'?' && certain => (Separator::Apart, 2),
+        b'?' if r.peek_at(1)? == b'?' && certain => (Separator::Apart, if r.peek_at(2)? == b'=' { 3 } else { 2 }),
         b'?' | b'+' if r.peek_at(1)? == b'=' => (Separator::Equals(false), 2),
         b'%' if r.peek_at(1)? == b'3' && matches!(r.peek_at(2)?, b'D' | b'd' | b'A' | b'a') => {
             // `X-Api-Key%3A%20V`
@@ -78,6 +78,8 @@ pub(crate) fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>
         b':' => match r.peek_at(1)? {
             // `::set-env name=NAME::V`
             b':' if certain && r.view.bytes[..begin].ends_with(b" name=") => (Separator::Apart, 2),
+            // `${DB_PASS:-V}`
+            b'-' if before == Some(b'{') => (Separator::Compared, 2),
             // `userPassword:: V` of LDIF
             b':' if certain && r.peek_at(2)? == b' ' => (Separator::Colon(true), 2),
             b':' => return Some(None),
@@ -180,10 +182,12 @@ fn read_loose_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> 
         }
         // `process.env.NAME || "V"`
         b'|' if blanks > 0 && certain && r.peek_at(1)? == b'|' => {
-            if !matches!(peek_after_blanks(r, 2)?, b'"' | b'\'' | b'`') {
+            // `NAME ||= "V"`
+            let length = if r.peek_at(2)? == b'=' { 3 } else { 2 };
+            if !matches!(peek_after_blanks(r, length)?, b'"' | b'\'' | b'`') {
                 return Some(None);
             }
-            (Separator::Apart, 2)
+            (Separator::Apart, length)
         }
         // A table, but not the log of a service (`secret-store-1  | …`), and not a pattern (`"PWD" | "OLDPWD"`).
         b'|' if blanks > 0 && certain && (!closed || before == Some(b'`')) && !is_numbered(name) => {

@@ -309,6 +309,7 @@ pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
         b"Optional.of(",
         b"pulumi.secret(",
         b"Optional[",
+        b"[]string{",
         b"pulumi.String(",
     ];
     for wrapper in WRAPPERS {

@@ -31,7 +31,7 @@ pub(crate) const TELLING_NAME_WORDS: &str = "\
     deploy bot app ssh license subscription storage shared webhook registry npm github gitlab slack aws azure gcp \
     openai anthropic stripe heroku vault secret csrf xsrf jwt oauth id_token idtoken device publish upload push user \
     root server security validation decryption consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
-    cloudflare digitalocean hook bridge hmac otp cookie unseal recovery routing integration bootstrap join pairing";
+    cloudflare digitalocean hook bridge hmac otp cookie unseal recovery routing integration bootstrap join pairing certificate";
 
 /// Words that are written in place of a secret.
 pub(crate) const PLACEHOLDER_WORDS: &str = "\
@@ -70,3 +70,10 @@ pub(crate) const UI_WORDS: &str = "\
     button icon group control container wrapper message strength meter forgot change update must have with from that \
     this been when page link modal dialog panel item list view name email phone code wrong invalid required \
     policy check match minimum length weak strong common basic token manager store vault file path";
+
+/// Words of paths, of code and of sentences about passwords, which words of passwords are not.
+pub(crate) const PATH_WORDS: &str = "\
+    config configs settings lib src bin usr opt etc var tmp home data secrets secret vault keys certs env prod dev stage \
+    app apps api http https www com org net local internal localhost self this request response body params args \
+    process node python java ruby rust module modules class type types model models value values index least most than \
+    more between characters letters digits numbers maximum max min special upper lower case pattern regex format number";
