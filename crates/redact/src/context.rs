@@ -213,7 +213,7 @@ fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
 fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator: Separator) -> Option<Inspection> {
     let view = r.view;
     let SecretName { begin, name, strength, opened, .. } = *name_info;
-    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | 0))?;
     r.value = Some(r.at);
     if skip_to_value(r, separator, strength)? {
         separator = Separator::Compared;
@@ -336,8 +336,15 @@ fn read_outer_quote(r: &ValueReader<'_>, begin: usize) -> Option<Quote> {
     let sign = r.view.bytes[begin - 1];
     let slashes = r.view.bytes[..begin - 1].iter().rev().take(7).take_while(|b| **b == b'\\').count();
     let mut value = ValueReader { view: r.view, at: r.at, value: None };
-    value.skip(MAX_WEAK_VALUE_BYTES, |b| !matches!(b, b' ' | b'&' | b';' | b'\\' | BREAK) && b != sign)?;
-    Some(if value.at > r.at && value.is_closing_quote(sign, slashes)? { Quote::Of(sign, slashes) } else { Quote::None })
+    value.skip(MAX_WEAK_VALUE_BYTES, |b| !matches!(b, b' ' | b'&' | b'\\' | BREAK) && b != sign)?;
+    let text = &r.view.bytes[r.at..value.at];
+    // `'a=V;b=c'`
+    let is_list = memchr::memchr(b';', text).is_some_and(|at| at + 1 == text.len() || text[at..].contains(&b'='));
+    Some(if value.at > r.at && !is_list && value.is_closing_quote(sign, slashes)? {
+        Quote::Of(sign, slashes)
+    } else {
+        Quote::None
+    })
 }
 
 /// The end of a value whose line a terminal wrapped, if it is a secret together with the beginning of the next line.
@@ -517,7 +524,8 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
             is_content = name == b"Key";
         }
     }
-    let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    // The arguments of a running program end with NUL.
+    let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | 0))?;
     // `Unseal Key 1: V`
     if blanks == 1 && view.bytes[..begin].ends_with(b"Unseal ") {
         r.skip(2, |b| b.is_ascii_digit())?;
@@ -548,7 +556,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         _ if is_content => NameStrength::Password,
         NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
         weak @ (NameStrength::Weak | NameStrength::Fair)
-            if is_distant || matches!(r.peek()?, b':' | b'|' | b'*' | b'i') =>
+            if is_distant || matches!(r.peek()?, b':' | b'|' | b'*' | b'i' | b'f' | b'"' | b'\'' | b'`') =>
         {
             joined_name(view, begin, name).map_or(weak, |joined| name::name_strength(&joined, true).max(weak))
         }

@@ -581,7 +581,7 @@ pub(crate) fn is_generated_password(value: &[u8]) -> bool {
         && value.iter().all(|b| b.is_ascii_alphanumeric() || SIGNS.contains(b))
         && counted.digits >= 1
         && letters >= 4
-        && signs.len() >= 2
+        && (signs.len() >= 2 || value.len() >= 14 && counted.changes * 3 >= value.len())
         && rare >= 1
         && kinds + counted.changes >= value.len() / 3
         && spoken_letters(value) * 3 <= value.len()

@@ -374,8 +374,31 @@ fn skip_to_value_key(r: &mut ValueReader<'_>) -> Option<bool> {
 
 /// Whether the word before the name makes it a name of a secret, as in `API key: …`.
 pub(crate) fn follows_telling_word(view: TextView<'_>, begin: usize) -> bool {
-    const BEFORE: &[&[u8]] =
-        &[b"api", b"access", b"secret", b"private", b"auth", b"account", b"license", b"bearer", b"refresh", b"unseal"];
+    const BEFORE: &[&[u8]] = &[
+        b"api",
+        b"access",
+        b"secret",
+        b"private",
+        b"auth",
+        b"account",
+        b"license",
+        b"bearer",
+        b"refresh",
+        b"unseal",
+        b"user",
+        b"session",
+        b"signing",
+        b"client",
+        b"service",
+        b"bot",
+        b"upload",
+        b"encryption",
+        b"routing",
+        b"webhook",
+        b"admin",
+        b"deploy",
+        b"master",
+    ];
     let Some(blank) = begin.checked_sub(1).filter(|i| view.bytes[*i] == b' ') else { return false };
     let length = view.bytes[..blank].iter().rev().take(12).take_while(|b| b.is_ascii_alphabetic()).count();
     let word = view.bytes[blank - length..blank].to_ascii_lowercase();

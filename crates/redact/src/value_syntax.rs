@@ -289,6 +289,8 @@ fn skip_dumped_type(r: &mut ValueReader<'_>) -> Option<()> {
 pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
     skip_dumped_type(r)?;
     const WRAPPERS: &[&[u8]] = &[
+        b"[]string{",
+        b"[]byte(",
         b"(",
         b"[",
         b"Some(",
@@ -299,7 +301,6 @@ pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
         b"new String(",
         b"str(",
         b"string(",
-        b"[]byte(",
         b"bytes(",
         b"Buffer.from(",
         b"Secret(",
@@ -309,7 +310,6 @@ pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
         b"Optional.of(",
         b"pulumi.secret(",
         b"Optional[",
-        b"[]string{",
         b"pulumi.String(",
     ];
     for wrapper in WRAPPERS {
@@ -328,7 +328,7 @@ pub(crate) fn skip_wrapper(r: &mut ValueReader<'_>) -> Option<()> {
                 matched = quoted.at - r.at;
             }
             let letter = matches!(quoted.peek()?, b'b' | b'@' | b'r') && matches!(quoted.peek_at(1)?, b'"' | b'\'');
-            if letter || matches!(quoted.peek()?, b'"' | b'\'' | b'\\') || *wrapper == b"Optional[" {
+            if letter || matches!(quoted.peek()?, b'"' | b'\'' | b'\\' | b'`') || *wrapper == b"Optional[" {
                 r.at += matched;
             }
             return Some(());
