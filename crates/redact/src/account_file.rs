@@ -125,6 +125,28 @@ pub(crate) fn inspect_community(view: TextView<'_>, start: usize, end: usize) ->
     read(&mut r).unwrap_or_else(|| r.unfinished())
 }
 
+/// Inspects the value that a traced script tests for being empty: `+ [[ -z V ]]`. Hashes of commits are tested like secrets.
+pub(crate) fn inspect_tested(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
+    const COMMIT_BYTES: usize = 40;
+    let mut r = ValueReader { view, at: end, value: Some(end) };
+    let read = |r: &mut ValueReader<'_>| {
+        r.read_quote()?;
+        let start = r.at;
+        r.value = Some(start);
+        r.skip(MAX_PASSWORD_BYTES, |b| !matches!(b, BREAK | b' ' | b'\''))?;
+        let value = &r.view.bytes[start..r.at];
+        let is_commit = value.len() == COMMIT_BYTES && value.iter().all(u8::is_ascii_hexdigit);
+        let is_secret = guard::is_certain_value(value) || guard::is_clear_password(value);
+        let fits = value.len() >= 12 && is_secret && !is_commit && !guard::is_file_path(value);
+        Some(if fits {
+            Inspection::Found(Span::new(start, r.at, "secret-value", Rank::Context))
+        } else {
+            Inspection::Nothing
+        })
+    };
+    read(&mut r).unwrap_or_else(|| r.unfinished())
+}
+
 /// Inspects a value behind a label that is certain: `Пароль: V`.
 pub(crate) fn inspect_labelled(view: TextView<'_>, _start: usize, end: usize) -> Inspection {
     let mut r = ValueReader { view, at: end, value: Some(end) };

@@ -6,6 +6,7 @@ use crate::{
     distant_value::{NameEnd, find_distant_value},
     guard::{self, ValueSetting},
     name::{self, NameStrength},
+    provider_values,
     separator::{
         Separator, follows_telling_word, is_command, is_setting_command, is_typed_name, joined_name, read_separator,
     },
@@ -108,7 +109,11 @@ pub(crate) fn inspect_name(view: TextView<'_>, word: usize, length: usize) -> In
         return crate::command_line::inspect_command(view, word, word + name);
     }
     let end = word + name + view.bytes[word + name..].iter().take(16).take_while(|b| is_name_byte(**b)).count();
-    if view.byte(end) == Some(b' ') && crate::programs::NAMED_COMMANDS.iter().any(|c| view.bytes[..end].ends_with(c)) {
+    let assigns = matches!(view.byte(end + 1), Some(b'=' | b':'));
+    if view.byte(end) == Some(b' ')
+        && !assigns
+        && crate::programs::NAMED_COMMANDS.iter().any(|c| view.bytes[..end].ends_with(c))
+    {
         return crate::command_line::inspect_command(view, word, end);
     }
     // `new NetworkCredential("user", "V")`, `auth=("user", "V")`
@@ -169,7 +174,9 @@ fn is_in_arn(view: TextView<'_>, at: usize) -> bool {
 fn is_part_of_id(view: TextView<'_>, begin: usize, name: &[u8], separator: Separator) -> bool {
     let before = &view.bytes[begin.saturating_sub(16)..begin];
     let is_colon = matches!(separator, Separator::Colon(_));
-    is_colon && (matches!(name, b"PASS" | b"Pass") || is_in_arn(view, begin))
+    // `Become Pass: V`
+    let follows_word = matches!(view.bytes[..begin], [.., b, b' '] if b.is_ascii_alphabetic());
+    is_colon && (matches!(name, b"PASS" | b"Pass") && !follows_word || is_in_arn(view, begin))
         || before.ends_with(b"checksum/")
         || before.ends_with(b"/") && !before.ends_with(b" /") && separator == Separator::Colon(false)
 }
@@ -244,8 +251,23 @@ fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator
             || strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"mnemonic"),
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
     };
-    let is_line = quote == Quote::None && !extent.to_blank && is_password_line(r, begin, strength)?;
-    let end = find_value_end(r, &ValueExtent { to_blank: extent.to_blank || is_line, ..extent })?;
+    let is_line = quote == Quote::None && !extent.to_blank && is_password_word(r, strength)?;
+    let mut end = find_value_end(r, &ValueExtent { to_blank: extent.to_blank || is_line, ..extent })?;
+    if quote == Quote::None && strength == NameStrength::Password && end == start + 4 && is_in_groups(r, start)? {
+        end = start + GROUPED_BYTES;
+        r.at = end;
+    }
+    // The next cell of a row.
+    if strength == NameStrength::Random
+        && let Some(length) = memchr::memchr(b',', &view.bytes[start..end])
+    {
+        end = start + length;
+    }
+    // `?key=V#top`
+    let in_link = begin.checked_sub(1).is_some_and(|at| matches!(view.bytes[at], b'?' | b'&'));
+    if in_link && let Some(length) = memchr::memchr(b'#', &view.bytes[start..end]) {
+        end = start + length;
+    }
     let end = extend_over_wrap(r, start..end, strength, separator)?;
     // `--creds user:V`
     let user = if strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"creds") {
@@ -318,17 +340,38 @@ fn is_object_or_line_next(r: &ValueReader<'_>, begin: usize) -> Option<bool> {
     Some(!r.view.is_moved_at(next.at) && skip_line_break(&mut next)? && next.skip(MAX_BLANKS, |b| b == b' ')? <= indent)
 }
 
-/// Whether the rest of a line that begins with a name is a generated password, which may contain any sign.
-fn is_password_line(r: &ValueReader<'_>, begin: usize, strength: NameStrength) -> Option<bool> {
-    let line = r.view.line_start(begin, 64);
-    let before = r.view.bytes[line..begin].trim_ascii();
-    if strength < NameStrength::Strong || !(before.is_empty() || matches!(before, b"-" | b"+" | b"export")) {
+/// The length of six groups of four letters and digits with blanks between them, as WordPress writes passwords.
+const GROUPED_BYTES: usize = 29;
+
+/// Whether such groups begin here.
+fn is_in_groups(r: &ValueReader<'_>, start: usize) -> Option<bool> {
+    let value = ValueReader { view: r.view, at: start, value: None };
+    for n in 0..GROUPED_BYTES {
+        let b = value.peek_at(n)?;
+        if n % 5 == 4 && b != b' ' || n % 5 != 4 && !b.is_ascii_alphanumeric() {
+            return Some(false);
+        }
+    }
+    Some(!value.peek_at(GROUPED_BYTES)?.is_ascii_alphanumeric())
+}
+
+/// Whether the word behind a separator is a generated password, which may contain any sign.
+fn is_password_word(r: &ValueReader<'_>, strength: NameStrength) -> Option<bool> {
+    if strength < NameStrength::Strong {
         return Some(false);
     }
-    let mut value = ValueReader { view: r.view, at: r.at, value: None };
+    let mut value = *r;
     value.skip(MAX_WEAK_VALUE_BYTES, |b| !matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`' | BREAK))?;
-    let is_whole = value.peek()? == BREAK;
-    Some(is_whole && guard::is_generated_password(&r.view.bytes[r.at..value.at]))
+    let word = &r.view.bytes[r.at..value.at];
+    // `a=V;b=c`, `a=V&b=c`
+    let is_list = memchr::memchr2(b';', b'&', word).is_some_and(|at| word[at..].contains(&b'='));
+    Some(
+        !is_list
+            && !word.contains(&b'|')
+            && !word.ends_with(b",")
+            && !word.ends_with(b";")
+            && guard::is_generated_password(word),
+    )
 }
 
 /// The quote around `'NAME=V'`, if the value is all that is behind the name.
@@ -555,6 +598,7 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
     let strength = match name::name_strength(name, (closed || opened) && !subscript) {
         _ if is_content => NameStrength::Password,
         NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
+        NameStrength::Fair if belongs_to_provider(view, begin) => NameStrength::Strong,
         weak @ (NameStrength::Weak | NameStrength::Fair)
             if is_distant || matches!(r.peek()?, b':' | b'|' | b'*' | b'i' | b'f' | b'"' | b'\'' | b'`') =>
         {
@@ -566,6 +610,33 @@ fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretNa
         return Some(None);
     }
     Some(Some(SecretName { begin, name, strength, opened, closed, blanks, follows_word, is_distant }))
+}
+
+/// Whether the object or the section in which a name stands has the name of a provider: `"codecov": {"token": "V"}`.
+fn belongs_to_provider(view: TextView<'_>, begin: usize) -> bool {
+    const MAX_OBJECT_BYTES: usize = 160;
+    let text = &view.bytes[begin.saturating_sub(MAX_OBJECT_BYTES)..begin];
+    let last_word = |text: &[u8]| -> bool {
+        let end = text.len() - text.iter().rev().take_while(|b| !b.is_ascii_alphanumeric()).count();
+        let length = text[..end].iter().rev().take_while(|b| is_name_byte(**b)).count();
+        text.len() - end <= 4 && provider_values::is_provider(&text[end - length..end])
+    };
+    let mut depth = 0;
+    for (at, b) in text.iter().enumerate().rev() {
+        match b {
+            b'}' => depth += 1,
+            b'{' if depth > 0 => depth -= 1,
+            b'{' => return last_word(&text[..at]),
+            // `[codecov]`
+            b']' if depth == 0 && text.get(at + 1) == Some(&b'\n') => {
+                let is_section =
+                    memchr::memrchr(b'[', &text[..at]).is_some_and(|open| open == 0 || text[open - 1] == b'\n');
+                return is_section && last_word(&text[..at]);
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Whether a separator may begin here, behind a name at `begin` that may be in quotes and is followed by `blanks`.
@@ -581,7 +652,9 @@ fn may_separate(
     Some(match r.peek()? {
         b'=' | b':' | b'?' | b'+' | b'%' => true,
         b'!' => r.peek_at(1)? == b'=',
-        b'{' => blanks == 0 && !closed && matches!(r.peek_at(1)?, b'"' | b'\''),
+        b'{' => {
+            !closed && (blanks == 1 && r.peek_at(2)? == b'g' || blanks == 0 && matches!(r.peek_at(1)?, b'"' | b'\''))
+        }
         b';' | b']' => view.bytes[..begin].ends_with(b"variable="),
         b'`' => blanks > 0 && !closed,
         b'.' => blanks > 0 && !closed && r.peek_at(1)? == b'.' && r.peek_at(2)? == b'.',

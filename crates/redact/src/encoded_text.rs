@@ -13,11 +13,16 @@ use std::ops::Range;
 /// How far behind the text that was found an encoded text is read.
 const MAX_ENCODED_BYTES: usize = 640;
 /// How far before it: a name, or the beginning of a link.
-const MAX_BEFORE_BYTES: usize = 48;
+const MAX_BEFORE_BYTES: usize = 96;
 
 /// Whether a link may contain this byte.
 fn is_link_byte(b: &u8) -> bool {
     b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\')
+}
+
+/// Whether a text of JSON may contain this byte between its quotes.
+fn is_text_byte(b: &u8) -> bool {
+    b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'`')
 }
 
 /// Inspects a link in a link: its password, and what it contains decoded.
@@ -27,7 +32,16 @@ pub(crate) fn inspect_written_link(view: TextView<'_>, start: usize, end: usize)
 
 /// Inspects a part of a link that is written with `%3A` and similar: what a rule or a name finds in the decoded text.
 pub(crate) fn inspect_percent(view: TextView<'_>, start: usize, end: usize) -> Inspection {
-    let Some(part) = encoded_part(view, start, end, is_link_byte) else { return Inspection::Open(end) };
+    inspect_decoded(view, start, end, is_link_byte)
+}
+
+/// Inspects a part of a link that JSON writes with `\\u003d` and similar.
+pub(crate) fn inspect_unicode(view: TextView<'_>, start: usize, end: usize) -> Inspection {
+    inspect_decoded(view, start, end, is_text_byte)
+}
+
+fn inspect_decoded(view: TextView<'_>, start: usize, end: usize, is_inside: fn(&u8) -> bool) -> Inspection {
+    let Some(part) = encoded_part(view, start, end, is_inside) else { return Inspection::Open(end) };
     let (decoded, places) = decode_percent(&view.bytes[part.clone()]);
     let mut engine = Engine::default();
     engine.scan(&Mask::without_values(), &decoded, Pause::End);
@@ -72,7 +86,7 @@ fn encoded_part(view: TextView<'_>, start: usize, end: usize, is_inside: impl Fn
     (!is_open).then_some(start - before..end + length)
 }
 
-/// The text without `%3A` and similar, and for each of its bytes, and its end, where that stood.
+/// The text without `%3A`, `\\u003d` and similar, and for each of its bytes, and its end, where that stood.
 fn decode_percent(text: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let (mut decoded, mut places) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len() + 1));
     let mut at = 0;
@@ -83,6 +97,20 @@ fn decode_percent(text: &[u8]) -> (Vec<u8>, Vec<usize>) {
             (b'%', Some(high), Some(low)) => {
                 decoded.push((high * 16 + low) as u8);
                 at += 3;
+            }
+            (b'\\', ..) => {
+                let slashes = text[at..].iter().take_while(|b| **b == b'\\').count();
+                let digit = |n: usize| text.get(at + slashes + n).and_then(|b| char::from(*b).to_digit(16));
+                match (text[at + slashes..].starts_with(b"u00"), digit(3), digit(4)) {
+                    (true, Some(high), Some(low)) => {
+                        decoded.push((high * 16 + low) as u8);
+                        at += slashes + 5;
+                    }
+                    _ => {
+                        decoded.push(b'\\');
+                        at += 1;
+                    }
+                }
             }
             (b, ..) => {
                 decoded.push(b);

@@ -245,7 +245,7 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
         || memchr::memmem::find(value, b"===").is_some()
         || generic
         || (number && !setting.plain && !setting.shell)
-        || (operator && !setting.plain)
+        || (operator && !setting.plain && !(b"#%^~".contains(&value[0]) && is_clear_password(value)))
         || memchr::memmem::find(value, b"::").is_some()
         || memchr::memmem::find(value, b"->").is_some()
 }
@@ -328,13 +328,13 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
         return false;
     }
-    if is_other_text(name, value, setting) {
-        return false;
-    }
     if strength >= NameStrength::Fair
         && (is_generated_password(value) || is_bootstrap_token(value) || is_keychain_password(value))
     {
         return true;
+    }
+    if is_other_text(name, value, setting) {
+        return false;
     }
     let password = strength == NameStrength::Password;
     let scrambled = setting.quoted && is_scrambled(value);
@@ -349,6 +349,11 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
     let blanks = value.iter().filter(|b| **b == b' ').count();
+    let groups =
+        || value.split(|b| *b == b' ').all(|group| group.len() == 4 && group.iter().all(u8::is_ascii_alphanumeric));
+    if password && blanks == 5 && groups() && digits > 0 {
+        return true;
+    }
     // Blanks: a sentence.
     if blanks >= 11 && is_mnemonic(name, value) {
         return true;
@@ -418,7 +423,10 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
         setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
     let is_value = setting.plain || setting.shell || setting.quoted || setting.paired;
-    if is_app_password(value) || is_value && (is_chosen_password(value) || is_human_password(value)) {
+    if is_app_password(value)
+        || setting.follows == b'\n' && is_chosen_password(value)
+        || is_value && (is_chosen_password(value) || is_human_password(value))
+    {
         return true;
     }
     let is_sum = value.iter().any(|b| matches!(b, b'*' | b'%'));
@@ -549,7 +557,7 @@ fn is_numbered_phrase(value: &[u8]) -> bool {
     let capitals = words.iter().filter(|word| word.first().is_some_and(u8::is_ascii_uppercase)).count();
     (1..=4).contains(&digits)
         && words.iter().all(is_word)
-        && (words.len() >= 3 || words.len() == 2 && digits >= 2 && capitals == 2 && sign != b' ')
+        && (words.len() >= 3 || words.len() == 2 && capitals >= 1 && sign != b' ')
 }
 
 /// Two words, a number behind the first, and a sign between them: `gildZ82.Ridge`, `hollW44=Kestrel`.
@@ -585,7 +593,7 @@ pub(crate) fn is_generated_password(value: &[u8]) -> bool {
         && rare >= 1
         && kinds + counted.changes >= value.len() / 3
         && spoken_letters(value) * 3 <= value.len()
-        && !value.windows(2).any(|pair| matches!(pair, b"()" | b"::" | b"${" | b"{{" | b"$(" | b"//" | b"=="))
+        && !value.windows(2).any(|pair| matches!(pair, b"()" | b"${" | b"{{" | b"$(" | b"//" | b"=="))
         && !is_placeholder(value)
         && has_entropy(value, 3.0)
 }

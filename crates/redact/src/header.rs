@@ -28,6 +28,7 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
             r.read_quote()?;
         }
         r.skip(4, |b| b == b' ')?;
+        skip_text(r, b"value")?;
         if !matches!(r.peek()?, b':' | b'=' | b',') {
             return Some(Inspection::Nothing);
         }

@@ -30,7 +30,7 @@ fn read_userinfo(view: TextView<'_>, at: usize) -> Option<UserInfo> {
     let is_inside = |at: usize| {
         let b = view.bytes[at];
         is_userinfo_byte(b)
-            || is_break(b) && view.is_wrapped_line_end(at) && view.byte(at + 1).is_some_and(|b| b != b' ')
+            || is_break(b) && view.is_wrapped_line_end(at) && view.byte(at + 1).map_or(!view.end, |b| b != b' ')
     };
     while i > 0 && at - i < MAX_USERINFO_BYTES && is_inside(i - 1) && !view.is_moved_at(i) {
         i -= 1;

@@ -213,6 +213,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     program(&["bw"], &[], &[Long("--session", Whole)]),
     program(&["codecov", "doctl"], &[], &[Short(b't', Token)]),
     program(&["snyk"], &["auth"], &[Nth(1, Token)]),
+    program(&["shodan"], &["init"], &[Nth(1, Token)]),
     program(&["ngrok"], &["authtoken", "add-authtoken"], &[Nth(1, Token)]),
     program(&["nuget"], &["setapikey"], &[Nth(1, Token)]),
     program(&["wandb"], &["login"], &[Each(Token)]),
@@ -370,4 +371,5 @@ pub(crate) const COMMAND_TEXTS: &[&str] = &[
     "swaks ",
     "samba-tool ",
     "drush ",
+    "shodan ",
 ];

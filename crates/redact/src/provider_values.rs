@@ -80,7 +80,7 @@ const JOINED_ENDINGS: &[&str] =
 
 /// Last words of names of secrets.
 const TELLING_ENDINGS: &[&str] =
-    &["token", "key", "secret", "pat", "apikey", "apitoken", "authtoken", "accesstoken", "private"];
+    &["token", "key", "secret", "pat", "apikey", "apitoken", "authtoken", "accesstoken", "private", "auth"];
 
 fn is_value_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-' | b'.' | b'~')
@@ -256,6 +256,11 @@ fn listed(word: &[u8]) -> Option<&'static Provider> {
     let first = usize::from(*word.first()?);
     let these = &PROVIDERS[starts[first]..starts[first + 1]];
     these.binary_search_by(|p| p.word.as_bytes().cmp(word)).ok().map(|n| &these[n])
+}
+
+/// Whether a word is the name of a provider.
+pub(crate) fn is_provider(word: &[u8]) -> bool {
+    find_provider(word).is_some()
 }
 
 /// Whether a name contains the name of a provider: before `key` only one that means nothing else.

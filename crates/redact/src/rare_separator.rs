@@ -12,6 +12,9 @@ use crate::{
 /// Before a password that a server shows once.
 const ANNOUNCEMENT: &[u8] = b"to proceed to installation:";
 
+/// Between the name and the value of a property of C#.
+const PROPERTY: &[u8] = b"{ get; set; } = ";
+
 /// The longest text between `password for` and a colon.
 const MAX_ANNOUNCEMENT_BYTES: usize = 100;
 
@@ -34,6 +37,11 @@ pub(crate) fn read_rare_separator(r: &mut ValueReader<'_>, name_info: &SecretNam
         // `the api_key `V``
         b'`' if blanks > 0 && strength == NameStrength::Password => Some(Separator::Near),
         b'`' if blanks > 0 => Some(Separator::Compared),
+        // `public string ApiKey { get; set; } = "V"`
+        b'{' if blanks == 1 && is_text_next(r, PROPERTY)? => {
+            value.at += PROPERTY.len();
+            Some(Separator::Apart)
+        }
         // `std::string kApiKey{"V"}`
         b'{' if blanks == 0 => {
             value.at += 1;

@@ -258,7 +258,7 @@ pub(crate) fn inspect_web_key(view: TextView<'_>, start: usize, end: usize) -> I
                 spans.push(Span::new(start + from, start + to, "private-key", Rank::Context));
             }
         }
-        at = to + 1;
+        at = to + 1 + usize::from(body.get(to) == Some(&b'\\'));
     }
     let ended = stop.is_some() || rest.len() == MAX_BLOCK_BYTES / 4 || view.end;
     if !ended {

@@ -422,7 +422,14 @@ pub(crate) fn joined_name(view: TextView<'_>, begin: usize, name: &[u8]) -> Opti
         let Some(blank) = at.checked_sub(1).filter(|i| view.bytes[*i] == b' ') else { break };
         let length = view.bytes[..blank].iter().rev().take(16).take_while(|b| b.is_ascii_alphanumeric()).count();
         let word = &view.bytes[blank - length..blank];
-        if !word.first().is_some_and(|b| b.is_ascii_uppercase() || is_label && b.is_ascii_alphanumeric()) {
+        // `Coveralls repo token`
+        let follows_capital = || {
+            let before = &view.bytes[(blank - length).saturating_sub(24)..blank - length];
+            let Some(before) = before.strip_suffix(b" ") else { return false };
+            before.rsplit(|b| *b == b' ').next().is_some_and(|word| word.first().is_some_and(u8::is_ascii_uppercase))
+        };
+        let is_part = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_alphanumeric() && (is_label || follows_capital());
+        if !word.first().is_some_and(is_part) {
             break;
         }
         joined = [word, b"_", &joined].concat();

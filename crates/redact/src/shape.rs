@@ -198,6 +198,8 @@ fn match_shape(
     let mut begin = None;
     let mut last = None;
     let mut continues = false;
+    // The lines before the last one suffice for a token.
+    let mut suffices = false;
     // The start of the line, and the length of the last one: wrapped lines have one length.
     let (mut line, mut width) = (None, None);
     loop {
@@ -261,6 +263,7 @@ fn match_shape(
                     continues = view.is_wrapped_line_end(at) && at < view.len() && run.can_continue();
                     break;
                 }
+                suffices = begin.is_some() && run.matches_here();
                 if at >= view.len() && view.end {
                     break;
                 }
@@ -271,7 +274,7 @@ fn match_shape(
     let (Some(first), Some(end)) = (begin, last) else { return Inspection::Nothing };
     let public = public_start(view, public, first, terms);
     let span = Span { continues, ..shape_span(public, terms.whole.unwrap_or(first), end, terms) };
-    if is_token(view, &span, bounded, terms) { Inspection::Found(span) } else { Inspection::Nothing }
+    if is_token(view, &span, (bounded, suffices), terms) { Inspection::Found(span) } else { Inspection::Nothing }
 }
 
 /// Where the public part of a token begins: behind the last line break and the last move of the cursor before the secret.
@@ -284,13 +287,14 @@ fn public_start(view: TextView<'_>, public: usize, secret: usize, terms: &MatchT
 }
 
 /// Whether a span that has the shape is a whole token that meets the other conditions of its rule. `bounded`: a word begins
-/// with it.
-fn is_token(view: TextView<'_>, span: &Span, bounded: bool, terms: &MatchTerms) -> bool {
+/// with it; `suffices`: without its last line it would be one, too.
+fn is_token(view: TextView<'_>, span: &Span, (bounded, suffices): (bool, bool), terms: &MatchTerms) -> bool {
     let (start, end) = (span.start, span.end);
     let value = &*view.without_breaks(start..end);
     // The next line begins with words, and does not continue the token.
     let last_line = memchr::memrchr2(b'\n', b'\r', &view.bytes[start..end]).map(|n| &view.bytes[start + n + 1..end]);
-    if last_line.is_some_and(generated::reads_as_words) {
+    let ends_line = view.byte(end).is_none_or(|b| is_break(b) || b == b' ');
+    if (suffices || !ends_line) && last_line.is_some_and(generated::reads_as_words) {
         return false;
     }
     let follows = view.byte(end).filter(|_| !view.is_moved_at(end));

@@ -434,7 +434,7 @@ pub(crate) fn find_value_end(r: &mut ValueReader<'_>, extent: &ValueExtent) -> O
     let mut end = r.at;
     if extent.in_tag && r.view.bytes[start..end].ends_with(b"]]>") {
         end -= 3;
-    } else if extent.to_line_end {
+    } else if extent.to_line_end || extent.in_tag {
         while end > start && r.view.bytes[end - 1] == b' ' {
             end -= 1;
         }

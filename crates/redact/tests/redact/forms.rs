@@ -375,6 +375,12 @@ const FORMS: &[(&str, &str)] = &[
     ("334 UGFzc3dvcmQ6\n§\n235 ok\n", "b"),
     ("{default_user,<<\"bob\">>},{default_pass,<<\"§\">>}\n", "ah"),
     ("\u{41f}\u{430}\u{440}\u{43e}\u{43b}\u{44c}: §\n", "w"),
+    ("+ '[' -z § ']'\n", "t"),
+    ("+ [[ -n § ]]\n", "t"),
+    ("public string ApiSecret { get; set; } = \"§\";\n", "ht"),
+    ("<tr><td class=\"e\">API_SECRET </td><td class=\"v\">§ </td></tr>\n", "ht"),
+    ("{\"codecov\": {\n  \"enabled\": true,\n  \"token\": \"§\"\n}}\n", "h"),
+    ("{\"u\": \"https://x/?a=1\\u0026password\\u003d§\"}\n", "ah"),
     // Calls
     ("auth := smtp.PlainAuth(\"\", \"bob@x.io\", \"§\", \"mail.x.io\")\n", "ah"),
     ("req.SetBasicAuth(\"bob\", \"§\")\n", "awh"),
