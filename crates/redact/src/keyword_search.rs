@@ -12,6 +12,7 @@ use crate::{
     runs::{self, MIN_RUN_BYTES, Run, is_run_byte, run_start},
     visible_text::is_break,
 };
+use fearless_simd::{Level, dispatch};
 use std::{ops::Range, sync::OnceLock};
 
 /// How far before a run its keyword may begin.
@@ -111,16 +112,20 @@ impl NearRuns {
 /// One pass through a text.
 struct KeywordFinder<'a> {
     text: &'a [u8],
-    /// The parts in which keywords were searched, from left to right.
-    inspected: Vec<Range<usize>>,
+    /// The parts in which keywords are searched, from left to right.
+    parts: Vec<Range<usize>>,
     found: NearRuns,
 }
 
 /// Searches `text` from `from` on. `returns`: there are carriage returns in it.
 pub(crate) fn search_runs(text: &[u8], from: usize, returns: bool) -> NearRuns {
-    let mut finder = KeywordFinder { text, inspected: Vec::new(), found: NearRuns::default() };
-    runs::for_each_run(text, from, |run| finder.inspect_run(run));
+    let mut finder = KeywordFinder { text, parts: Vec::new(), found: NearRuns::default() };
+    runs::find_runs(text, from).into_iter().for_each(|run| finder.inspect_run(run));
     finder.inspect_tail();
+    for part in std::mem::take(&mut finder.parts) {
+        finder.find_keywords(part.clone());
+        finder.find_broken_keywords(part);
+    }
     if returns {
         finder.inspect_wraps(from);
     }
@@ -136,7 +141,7 @@ impl KeywordFinder<'_> {
         if run.mixed {
             self.found.mixed.push(run);
             let to = (run.end + KEYWORD_OVERHANG_BYTES).min(self.text.len());
-            self.inspect_range(reach_start(self.text, run.start)..to);
+            self.add_part(reach_start(self.text, run.start)..to);
         } else {
             // It may still be a token if it begins with a keyword.
             self.find_keywords_at(run.start);
@@ -148,7 +153,7 @@ impl KeywordFinder<'_> {
         let blanks = self.text.iter().rev().take_while(|b| matches!(b, b' ' | b'\r')).count();
         let end = self.text.len() - blanks;
         let run = self.text[..end].iter().rev().take(MAX_OPEN_RUN_BYTES).take_while(|b| is_run_byte(**b)).count();
-        self.inspect_range((end - run).saturating_sub(LINK_REACH_BYTES)..self.text.len());
+        self.add_part((end - run).saturating_sub(LINK_REACH_BYTES)..self.text.len());
     }
 
     /// A line editor's wrap ends a run in the middle of a token.
@@ -163,29 +168,12 @@ impl KeywordFinder<'_> {
         }
     }
 
-    /// Inspects what was not inspected yet of a part. Parts end from left to right.
-    fn inspect_range(&mut self, part: Range<usize>) {
-        let mut to = part.end;
-        for n in (0..self.inspected.len()).rev() {
-            let seen = self.inspected[n].clone();
-            self.inspect_gap(seen.end.max(part.start)..to);
-            to = to.min(seen.start);
-            if to <= part.start {
-                break;
-            }
+    /// Adds a part, and joins it with those that it reaches. Parts end from left to right.
+    fn add_part(&mut self, mut part: Range<usize>) {
+        while let Some(before) = self.parts.pop_if(|before| before.end >= part.start) {
+            part = before.start.min(part.start)..part.end;
         }
-        self.inspect_gap(part.start..to);
-        match self.inspected.last_mut().filter(|seen| seen.end >= part.start) {
-            Some(seen) => *seen = seen.start.min(part.start)..seen.end.max(part.end),
-            None => self.inspected.push(part),
-        }
-    }
-
-    fn inspect_gap(&mut self, gap: Range<usize>) {
-        if gap.start < gap.end {
-            self.find_keywords(gap.clone());
-            self.find_broken_keywords(gap);
-        }
+        self.parts.push(part);
     }
 
     /// Finds the keywords that begin here.
@@ -205,14 +193,12 @@ impl KeywordFinder<'_> {
     fn find_broken_keywords(&mut self, part: Range<usize>) {
         let found = &mut self.found.keywords;
         let (places, keywords) = broken_keywords();
-        runs::for_each_break(self.text, part.start..part.end.min(self.text.len()), |at| {
-            places.find_around(
-                self.text,
-                at,
-                |n| keywords[n].text.as_bytes(),
-                |n, start, end| found.push(KeywordMatch { start, end, rule: keywords[n].rule, wrap: None }),
-            );
-        });
+        places.find(
+            self.text,
+            part.start..part.end.min(self.text.len()),
+            |n| keywords[n].text.as_bytes(),
+            |n, start, end| found.push(KeywordMatch { start, end, rule: keywords[n].rule, wrap: None }),
+        );
     }
 }
 
@@ -253,11 +239,13 @@ fn for_each_keyword(
     if last + 3 >= text.len() {
         (part.start.max(last.saturating_sub(2))..last).for_each(&mut inspect_inward);
     }
-    runs::for_each_word_start(text, part.start..last, |at| {
+    let mut starts = Vec::new();
+    dispatch!(Level::new(), simd => runs::for_each_word_start(simd, text, part.start..last, |at| {
         if has_head(&HEAD_BITS, head(at)) {
-            keywords_at(text, at).for_each(&mut found);
+            starts.push(at);
         }
-    });
+    }));
+    starts.into_iter().flat_map(|at| keywords_at(text, at)).for_each(&mut found);
 }
 
 /// The keywords that a text has at a place before its last two bytes.

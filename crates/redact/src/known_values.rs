@@ -113,9 +113,7 @@ impl KnownValues {
         if !self.in_runs.is_empty() {
             mixed.iter().for_each(|run| self.find_in_run(text, *run, &mut report));
         }
-        runs::for_each_break(text, from..text.len(), |at| {
-            self.broken.find_around(text, at, |n| &*self.values[n], |_, start, end| report(start, end));
-        });
+        self.broken.find(text, from..text.len(), |n| &*self.values[n], |_, start, end| report(start, end));
         for searcher in &self.searchers {
             searcher.find_all(text, from, |start, end, _| report(start, end));
         }

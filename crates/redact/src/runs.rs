@@ -1,9 +1,10 @@
 //! Finds the runs of a text: stretches of at least 20 bytes that tokens consist of.
 //!
 //! Nearly every secret contains a run that looks random, and ordinary text has few of those. So the text is read once,
-//! 64 bytes at a time, by code that the compiler turns into vector instructions, and rules look only in and near runs.
+//! 64 bytes at a time, with vector instructions, and rules look only in and near runs.
 
 use crate::visible_text::is_break;
+use fearless_simd::{Level, dispatch, prelude::*, u8x64};
 use std::ops::Range;
 
 /// Shorter stretches are no runs.
@@ -15,7 +16,7 @@ const MIN_CLASS_CHANGES: u32 = 3;
 /// Or it has this many digits: some hexadecimal tokens change seldom. Both are counts, not shares, so that more text
 /// cannot undo them.
 const MIN_DIGITS: u32 = 10;
-const BLOCK_BYTES: usize = 64;
+pub(crate) const BLOCK_BYTES: usize = 64;
 
 /// A stretch of run bytes, as long as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +119,15 @@ pub(crate) fn run_start(text: &[u8], at: usize) -> usize {
     start
 }
 
-/// Reports each run that ends behind `from`, from left to right.
-pub(crate) fn for_each_run(text: &[u8], from: usize, mut report: impl FnMut(Run)) {
+/// The runs that end behind `from`, from left to right.
+pub(crate) fn find_runs(text: &[u8], from: usize) -> Vec<Run> {
+    let mut found = Vec::new();
+    dispatch!(Level::new(), simd => for_each_run(simd, text, from, |run| found.push(run)));
+    found
+}
+
+#[inline(always)]
+fn for_each_run<S: Simd>(simd: S, text: &[u8], from: usize, mut report: impl FnMut(Run)) {
     // A run that reaches the end of the block before.
     let mut open = (from < text.len() && is_run_byte(text[from])).then(|| run_start(text, from));
     let crossing = |start: usize, end: usize, report: &mut dyn FnMut(Run)| {
@@ -128,7 +136,8 @@ pub(crate) fn for_each_run(text: &[u8], from: usize, mut report: impl FnMut(Run)
         }
     };
     for_each_block(text, from..text.len(), |at, block, _| {
-        let mut runs = pack(block, is_run_lane);
+        let kinds = Kinds::of(simd, block);
+        let mut runs = kinds.bits(RUN_KINDS);
         if let Some(start) = open {
             let more = runs.trailing_ones();
             if more as usize == BLOCK_BYTES {
@@ -146,7 +155,9 @@ pub(crate) fn for_each_run(text: &[u8], from: usize, mut report: impl FnMut(Run)
         long &= long >> 8;
         long &= long >> 4;
         if long != 0 {
-            report_inner_runs(block, at, runs, long, &mut report);
+            let digits = kinds.bits(DIGITS);
+            let upper = Kinds::upper(simd, block);
+            report_inner_runs(at, runs, long, (digits, upper, kinds.bits(LETTERS)), &mut report);
         }
     });
     if let Some(start) = open {
@@ -154,11 +165,14 @@ pub(crate) fn for_each_run(text: &[u8], from: usize, mut report: impl FnMut(Run)
     }
 }
 
-/// Reports the runs that begin and end in a block.
-fn report_inner_runs(block: &[u8; BLOCK_BYTES], at: usize, runs: u64, mut long: u64, report: &mut dyn FnMut(Run)) {
-    let digits = pack(block, is_digit_lane);
-    let upper = pack(block, is_upper_lane);
-    let letters = pack(block, is_letter_lane);
+/// Reports the runs that begin and end in a block, given its digits, upper case letters and letters.
+fn report_inner_runs(
+    at: usize,
+    runs: u64,
+    mut long: u64,
+    (digits, upper, letters): (u64, u64, u64),
+    report: &mut dyn FnMut(Run),
+) {
     let known = digits | letters;
     let changes = (digits ^ digits >> 1 | upper ^ upper >> 1) & known & known >> 1;
     while long != 0 {
@@ -184,19 +198,21 @@ pub(crate) fn may_begin_word(text: &[u8], at: usize) -> bool {
     byte_class(text[at]) == 0
         || at == 0
         || byte_class(text[at - 1]) == 0
-        || text[at.saturating_sub(ESCAPE_BYTES)..at].iter().any(|b| is_escape_lane(*b))
+        || text[at.saturating_sub(ESCAPE_BYTES)..at].iter().any(|b| is_escape(*b))
 }
 
 /// Reports where words may begin in a part of a text.
-pub(crate) fn for_each_word_start(text: &[u8], part: Range<usize>, mut report: impl FnMut(usize)) {
+#[inline(always)]
+pub(crate) fn for_each_word_start<S: Simd>(simd: S, text: &[u8], part: Range<usize>, mut report: impl FnMut(usize)) {
     let before = &text[part.start.saturating_sub(ESCAPE_BYTES)..part.start];
     // The bits of the bytes before a block, the nearest in the highest bit.
     let mut last_signs = u64::from(before.last().is_none_or(|b| byte_class(*b) == 0)) << 63;
     let mut last_escapes =
-        (0..).zip(before.iter().rev()).fold(0, |bits, (n, b)| bits | u64::from(is_escape_lane(*b)) << (63 - n));
+        (0..).zip(before.iter().rev()).fold(0, |bits, (n, b)| bits | u64::from(is_escape(*b)) << (63 - n));
     for_each_block(text, part, |at, block, within| {
-        let signs = !pack(block, |b| is_letter_lane(b) | is_digit_lane(b));
-        let escapes = pack(block, is_escape_lane);
+        let kinds = Kinds::of(simd, block);
+        let signs = !kinds.bits(LETTERS | DIGITS);
+        let escapes = kinds.bits(ESCAPES);
         let mut starts = signs | signs << 1 | last_signs >> 63;
         if escapes | last_escapes != 0 {
             // Behind an escape by one, by one or two, by one to four, by one to six.
@@ -211,15 +227,25 @@ pub(crate) fn for_each_word_start(text: &[u8], part: Range<usize>, mut report: i
     });
 }
 
-/// Reports the line breaks of a part of a text.
-pub(crate) fn for_each_break(text: &[u8], part: Range<usize>, mut report: impl FnMut(usize)) {
-    for_each_block(text, part, |at, block, within| {
-        report_bits(at, pack(block, |b| (b == b'\n') | (b == b'\r')) & within, &mut report);
-    });
+/// Where lines begin in a part of a text with a byte of one set, behind a line that may end with a byte of another. Lines
+/// without bytes do not count.
+pub(crate) fn find_line_starts(text: &[u8], part: Range<usize>, last: &ByteSet, next: &ByteSet) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut last_breaks = u64::from(part.start > 0 && is_break(text[part.start - 1])) << 63;
+    // What precedes the part may be anything, and so may a line before another break.
+    let mut last_ends = u64::MAX;
+    dispatch!(Level::new(), simd => for_each_block(text, part, |at, block, within| {
+        let breaks = Kinds::of(simd, block).bits(BREAKS);
+        let ends = last.bits(simd, block) | breaks;
+        let starts = (breaks << 1 | last_breaks >> 63) & !breaks & (ends << 2 | last_ends >> 62);
+        (last_breaks, last_ends) = (breaks, ends);
+        report_bits(at, starts & next.bits(simd, block) & within, &mut |at| found.push(at));
+    }));
+    found
 }
 
 /// Reports the blocks of a part of a text, and which of their bytes belong to it. Behind the text are zeros.
-#[inline]
+#[inline(always)]
 fn for_each_block(text: &[u8], part: Range<usize>, mut report: impl FnMut(usize, &[u8; BLOCK_BYTES], u64)) {
     let mut at = part.start;
     while at < part.end {
@@ -234,7 +260,7 @@ fn for_each_block(text: &[u8], part: Range<usize>, mut report: impl FnMut(usize,
 }
 
 /// Reports the place of each bit that is set.
-#[inline]
+#[inline(always)]
 fn report_bits(at: usize, mut bits: u64, report: &mut impl FnMut(usize)) {
     while bits != 0 {
         report(at + bits.trailing_zeros() as usize);
@@ -242,70 +268,137 @@ fn report_bits(at: usize, mut bits: u64, report: &mut impl FnMut(usize)) {
     }
 }
 
-fn is_escape_lane(b: u8) -> bool {
-    (b == b'\\') | (b == b'%')
+fn is_escape(b: u8) -> bool {
+    matches!(b, b'\\' | b'%')
 }
 
-fn is_run_lane(b: u8) -> bool {
-    is_letter_lane(b) | is_digit_lane(b) | (b == b'_') | (b == b'-') | (b == b'+') | (b == b'\n') | (b == b'\r')
-}
+/// Kinds of bytes, a bit for each.
+const DIGITS: u8 = 1 << 0;
+const LETTERS: u8 = 1 << 1 | 1 << 2;
+const BREAKS: u8 = 1 << 3;
+/// `_`, and `-` and `+`.
+const JOINTS: u8 = 1 << 4 | 1 << 5;
+const ESCAPES: u8 = 1 << 6 | 1 << 7;
+const RUN_KINDS: u8 = DIGITS | LETTERS | BREAKS | JOINTS;
 
-fn is_letter_lane(b: u8) -> bool {
-    (b | 0x20).wrapping_sub(b'a') < 26
-}
+/// The kinds that bytes with each low half may have, and with each high half: a byte has those that both halves have.
+static LOW_KINDS: HalfTable = HalfTable(kinds_of_halves(0));
+static HIGH_KINDS: HalfTable = HalfTable(kinds_of_halves(4));
 
-fn is_upper_lane(b: u8) -> bool {
-    b.wrapping_sub(b'A') < 26
-}
+/// What is known of a byte by one of its halves, once for each 16 bytes of a block.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct HalfTable(pub(crate) [u8; BLOCK_BYTES]);
 
-fn is_digit_lane(b: u8) -> bool {
-    b.wrapping_sub(b'0') < 10
-}
-
-/// One bit for each byte of a block, the first byte in the lowest bit.
-#[inline(always)]
-fn pack(block: &[u8; BLOCK_BYTES], is: impl Fn(u8) -> bool) -> u64 {
-    let mut flags = [0u8; BLOCK_BYTES];
-    for (flag, b) in flags.iter_mut().zip(block) {
-        *flag = if is(*b) { 0xff } else { 0 };
+const fn kinds_of_halves(shift: u32) -> [u8; BLOCK_BYTES] {
+    // Letters from `a` to `o`, and from `p` to `z`: all bytes with one of their halves each.
+    const OF_KINDS: [&[u8]; 8] = [
+        b"0123456789",
+        b"abcdefghijklmnoABCDEFGHIJKLMNO",
+        b"pqrstuvwxyzPQRSTUVWXYZ",
+        b"\n\r",
+        b"_",
+        b"-+",
+        b"\\",
+        b"%",
+    ];
+    let mut table = [0; BLOCK_BYTES];
+    let mut kind = 0;
+    while kind < OF_KINDS.len() {
+        let mut n = 0;
+        while n < OF_KINDS[kind].len() {
+            let half = (OF_KINDS[kind][n] >> shift & 15) as usize;
+            let mut at = half;
+            while at < BLOCK_BYTES {
+                table[at] |= 1 << kind;
+                at += 16;
+            }
+            n += 1;
+        }
+        kind += 1;
     }
-    let mut packed = 0;
-    for (n, part) in flags.as_chunks().0.iter().enumerate() {
-        packed |= u64::from(top_bits(*part)) << (n * 16);
-    }
-    packed
+    table
 }
 
-/// The highest bits of 16 bytes: one instruction.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn top_bits(bytes: [u8; 16]) -> u16 {
-    safe_arch::move_mask_i8_m128i(safe_arch::m128i::from(bytes)) as u16
+/// A set of bytes.
+#[derive(Debug)]
+pub(crate) struct ByteSet {
+    /// For each low half of an ASCII byte, a bit for each high half.
+    halves: HalfTable,
+    /// It has other bytes than ASCII.
+    others: bool,
 }
 
-/// The highest bits of 16 bytes.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn top_bits(bytes: [u8; 16]) -> u16 {
-    let mut bits = 0;
-    for (n, eight) in bytes.as_chunks().0.iter().enumerate() {
-        // The highest bits of eight bytes, gathered in the highest byte.
-        let top = u64::from_le_bytes(*eight) >> 7 & 0x0101_0101_0101_0101;
-        bits |= ((top.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u16) << (n * 8);
+/// A bit for each high half of an ASCII byte.
+static HIGH_BITS: HalfTable = HalfTable({
+    let mut table = [0; BLOCK_BYTES];
+    let mut n = 0;
+    while n < BLOCK_BYTES {
+        if n % 16 < 8 {
+            table[n] = 1 << (n % 16);
+        }
+        n += 1;
     }
-    bits
+    table
+});
+
+impl ByteSet {
+    pub(crate) fn new() -> Self {
+        Self { halves: HalfTable([0; BLOCK_BYTES]), others: false }
+    }
+
+    pub(crate) fn add(&mut self, b: u8) {
+        self.others |= !b.is_ascii();
+        if b.is_ascii() {
+            (usize::from(b & 15)..BLOCK_BYTES).step_by(16).for_each(|n| self.halves.0[n] |= 1 << (b >> 4));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn may_contain(&self, b: u8) -> bool {
+        if b.is_ascii() { self.halves.0[usize::from(b & 15)] >> (b >> 4) & 1 != 0 } else { self.others }
+    }
+
+    /// A bit for each byte of a block that the set may contain.
+    #[inline(always)]
+    fn bits<S: Simd>(&self, simd: S, block: &[u8; BLOCK_BYTES]) -> u64 {
+        let bytes = u8x64::from_slice(simd, block);
+        let low = u8x64::from_slice(simd, &self.halves.0).swizzle_dyn_within_blocks(bytes & 15);
+        let high = u8x64::from_slice(simd, &HIGH_BITS.0).swizzle_dyn_within_blocks(bytes >> 4);
+        let others = if self.others { bytes.simd_ge(0x80).to_bitmask() } else { 0 };
+        (low & high).simd_ne(0).to_bitmask() | others
+    }
+}
+
+/// The kinds of the bytes of a block.
+#[derive(Clone, Copy)]
+struct Kinds<S: Simd>(u8x64<S>);
+
+impl<S: Simd> Kinds<S> {
+    #[inline(always)]
+    fn of(simd: S, block: &[u8; BLOCK_BYTES]) -> Self {
+        let bytes = u8x64::from_slice(simd, block);
+        let low = u8x64::from_slice(simd, &LOW_KINDS.0).swizzle_dyn_within_blocks(bytes & 15);
+        Self(low & u8x64::from_slice(simd, &HIGH_KINDS.0).swizzle_dyn_within_blocks(bytes >> 4))
+    }
+
+    /// One bit for each byte that has one of some kinds, the first byte in the lowest bit.
+    #[inline(always)]
+    fn bits(self, kinds: u8) -> u64 {
+        (self.0 & kinds).simd_ne(0).to_bitmask()
+    }
+
+    /// The same for upper case letters.
+    #[inline(always)]
+    fn upper(simd: S, block: &[u8; BLOCK_BYTES]) -> u64 {
+        (u8x64::from_slice(simd, block) - b'A').simd_lt(26).to_bitmask()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn runs(text: &[u8], from: usize) -> Vec<Run> {
-        let mut found = Vec::new();
-        for_each_run(text, from, |run| found.push(run));
-        found
-    }
 
     fn runs_by_definition(text: &[u8]) -> Vec<Run> {
         let mut found = Vec::new();
@@ -325,10 +418,10 @@ mod tests {
         #[test]
         fn runs_are_found_as_defined(text in "[a-c A-C1-3_\n.]{0,40}([a-f0-9A-F]{10,90}[ .\n][x ]{0,5}){0,5}", from in 0usize..60) {
             let text = text.as_bytes();
-            prop_assert_eq!(runs(text, 0), runs_by_definition(text));
+            prop_assert_eq!(find_runs(text, 0), runs_by_definition(text));
             let from = from.min(text.len());
             let later: Vec<Run> = runs_by_definition(text).into_iter().filter(|r| r.end > from).collect();
-            prop_assert_eq!(runs(text, from), later);
+            prop_assert_eq!(find_runs(text, from), later);
         }
 
         #[test]
@@ -338,7 +431,7 @@ mod tests {
             let from = from.min(to);
             let defined: Vec<usize> = (from..to).filter(|at| may_begin_word(text, *at)).collect();
             let mut found = Vec::new();
-            for_each_word_start(text, from..to, |at| found.push(at));
+            dispatch!(Level::new(), simd => for_each_word_start(simd, text, from..to, |at| found.push(at)));
             prop_assert_eq!(found, defined);
         }
     }
