@@ -1,10 +1,12 @@
 //! What to search for: the known secrets of a task and the rules; and the search for both.
 
 use crate::{
-    KnownSecrets, context, header, keyword_search,
+    KnownSecrets,
+    fixed_search::fixed_search,
+    keyword_search,
     known_values::KnownValues,
-    link, pem, places, prefixed, provider_values,
-    rules::{self, FREE_KEYWORDS, RULES, Shape, WRAPPED_KEYWORDS, keywords_with_head},
+    link, prefixed, provider_values,
+    rules::{self, RULES, Shape, WRAPPED_KEYWORDS, keywords_with_head},
     runs::{self, Run},
     searcher::{MAX_SEARCHER_PATTERNS, Searcher},
     shape::{self, ShapeCaches},
@@ -15,13 +17,7 @@ use crate::{
 };
 use countersign_model::{Digest, RedactionRule};
 use siphasher::sip::SipHasher24;
-use std::{
-    ops::Range,
-    sync::{Arc, OnceLock},
-};
-
-/// The texts of one fixed search. Fewer make more passes, more make more false positives.
-const FIXED_SEARCHER_PATTERNS: usize = 40;
+use std::sync::{Arc, OnceLock};
 
 /// What to search for. The streams of a task share it; it is compiled when the first of them has input.
 pub struct Mask {
@@ -76,73 +72,6 @@ static USER_RULES: OnceLock<Option<Arc<UserRules>>> = OnceLock::new();
 /// Sets the user's rules for every mask that this process creates afterwards. Only the first call counts.
 pub fn set_user_rules(user: Option<Arc<UserRules>>) {
     let _ = USER_RULES.set(user);
-}
-
-/// The search for texts that do not depend on the task: words of names, headers, first lines of keys and some keywords.
-/// It is compiled once in a process, and its forks inherit it.
-struct FixedSearch {
-    /// In the order of their bytes.
-    texts: Vec<(&'static str, TextMeaning)>,
-    /// Each search, and for each of its patterns the texts that begin with it.
-    searchers: Vec<(Searcher, Vec<Range<usize>>)>,
-}
-
-/// The meaning of a text that was found.
-#[derive(Clone, Copy)]
-enum TextMeaning {
-    /// A name that contains it may have a secret value.
-    Word,
-    Header,
-    /// The first line of a private key.
-    Key,
-    Putty,
-    Rule(usize),
-    /// A text beside which a secret may be.
-    Place(places::InspectPlace),
-}
-
-fn fixed_search() -> &'static FixedSearch {
-    static BUILT: OnceLock<FixedSearch> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let words = context::NAME_WORDS.iter().map(|w| (*w, TextMeaning::Word));
-        let headers = header::HEADER_STARTS.iter().map(|h| (*h, TextMeaning::Header));
-        let keys = [
-            (pem::PEM_START, TextMeaning::Key),
-            (pem::SSH2_START, TextMeaning::Key),
-            (pem::PUTTY_START, TextMeaning::Putty),
-        ];
-        let free = FREE_KEYWORDS.iter().map(|k| (k.text, TextMeaning::Rule(k.rule)));
-        // A search is the faster the longer its shortest pattern is.
-        let beside = places::places().map(|(text, inspect)| (text, TextMeaning::Place(inspect)));
-        let all = words.chain(headers).chain(keys).chain(free).chain(beside);
-        let mut texts: Vec<_> = all.collect();
-        texts.sort_by_key(|(text, _)| *text);
-        // Texts with the same beginning are searched for together.
-        let mut beginnings: Vec<(&str, Range<usize>)> = Vec::new();
-        for (n, (text, _)) in texts.iter().enumerate() {
-            match beginnings.last_mut() {
-                Some((beginning, of)) if common_beginning(beginning, text) >= beginning.len().min(MIN_SHARED_BYTES) => {
-                    *beginning = &text[..common_beginning(beginning, text)];
-                    of.end = n + 1;
-                }
-                _ => beginnings.push((text, n..n + 1)),
-            }
-        }
-        let (short, long): (Vec<_>, Vec<_>) = beginnings.into_iter().partition(|(text, _)| text.len() < 4);
-        let search = |these: &[(&str, Range<usize>)]| {
-            let patterns: Vec<&str> = these.iter().map(|(text, _)| *text).collect();
-            (Searcher::new(&patterns), these.iter().map(|(_, of)| of.clone()).collect())
-        };
-        let searchers = std::iter::once(&*short).chain(long.chunks(FIXED_SEARCHER_PATTERNS)).map(search).collect();
-        FixedSearch { texts, searchers }
-    })
-}
-
-/// Texts that begin with this many equal bytes are searched for by those.
-const MIN_SHARED_BYTES: usize = 6;
-
-fn common_beginning(a: &str, b: &str) -> usize {
-    a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
 
 /// Compiles in advance what does not depend on the task.
@@ -232,17 +161,7 @@ impl Mask {
         for known in [self.known_values(), learned] {
             known.find(text, from, &near.mixed, |start, end| found.push((start, end, Hit::Value)));
         }
-        let fixed = fixed_search();
-        for (searcher, texts) in &fixed.searchers {
-            searcher.find_all(text, from, |start, _, n| {
-                for n in texts[n].clone() {
-                    let written = fixed.texts[n].0.as_bytes();
-                    if text[start..].starts_with(written) {
-                        found.push((start, start + written.len(), Hit::Text(n)));
-                    }
-                }
-            });
-        }
+        fixed_search().find_all(text, from, |start, end, n| found.push((start, end, Hit::Text(n))));
         if let Some(user) = &self.user {
             for (n, searcher) in user.searchers.iter().enumerate() {
                 let base = n * MAX_SEARCHER_PATTERNS;
@@ -262,7 +181,7 @@ impl Mask {
 
     /// Whether a hit begins a header.
     pub(crate) fn is_header(&self, hit: Hit) -> bool {
-        matches!(hit, Hit::Text(n) if matches!(fixed_search().texts[n].1, TextMeaning::Header))
+        matches!(hit, Hit::Text(n) if fixed_search().is_header(n))
     }
 
     /// Inspects the text around one hit.
@@ -300,14 +219,7 @@ impl Mask {
                     shape::inspect_keyword(view, start, start + k.text.len(), k.rule, caches)
                 })
             }
-            Hit::Text(n) => match fixed_search().texts[n].1 {
-                TextMeaning::Word => context::inspect_name(view, start, end - start),
-                TextMeaning::Header => header::inspect_header(view, start, end - start),
-                TextMeaning::Key => pem::inspect_pem(view, start),
-                TextMeaning::Putty => pem::inspect_putty(view, end),
-                TextMeaning::Rule(n) => shape::inspect_keyword(view, start, end, n, caches),
-                TextMeaning::Place(inspect) => inspect(view, start, end),
-            },
+            Hit::Text(n) => fixed_search().inspect(n, view, start..end, caches),
             Hit::User(n) => {
                 let Some(user) = &self.user else { return Inspection::Nothing };
                 let rule = user.keywords[n].1;
