@@ -110,7 +110,9 @@ fn find(r: &mut ValueReader<'_>, name: NameEnd) -> Option<Option<DistantValue>> 
                 return Some(Some((at, Separator::Near)));
             }
         }
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'(' | b'"' | b'\'' | b'`' if in_sentence => {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'(' | b'"' | b'\'' | b'`'
+            if in_sentence && line_behind(r).0.iter().any(u8::is_ascii_digit) =>
+        {
             if let Some(at) = skip_fillers(r)? {
                 return Some(Some((at, Separator::Near)));
             }
@@ -255,13 +257,17 @@ fn is_filler_next(r: &ValueReader<'_>) -> Option<Option<usize>> {
 
 /// Finds a value that stands alone on the line below: below a heading, or as the answer of a command.
 fn find_below(r: &mut ValueReader<'_>, begin: usize) -> Option<Option<usize>> {
-    let from = r.at;
     let view = r.view;
-    let length = r.skip(MAX_REST_BYTES, |b| b != BREAK)?;
-    if length == MAX_REST_BYTES || view.is_moved_at(r.at) {
+    let (rest, is_whole) = line_behind(r);
+    // Most lines end with other words, and the lines below them are no single word.
+    if !is_whole || !may_be_alone(&view.bytes[r.at + rest.len()..]) {
         return Some(None);
     }
-    let rest = view.bytes[from..r.at].trim_ascii();
+    r.at += rest.len();
+    if view.is_moved_at(r.at) {
+        return Some(None);
+    }
+    let rest = rest.trim_ascii();
     let rest = rest.strip_suffix(b"done").unwrap_or(rest);
     let ends =
         rest.iter().all(|b| matches!(b, b':' | b'.' | b'\'' | b'"' | b'`' | b')' | b']' | b'}' | b'*' | b'>' | b' '));
@@ -293,6 +299,22 @@ fn find_below(r: &mut ValueReader<'_>, begin: usize) -> Option<Option<usize>> {
     let is_word = length >= MIN_LONE_BYTES && r.peek()? == BREAK && !body.iter().any(divides) && !value.ends_with(b":");
     r.value = is_word.then_some(start);
     Some(is_word.then_some(start))
+}
+
+/// The rest of the line, and whether its end is there and near.
+fn line_behind<'v>(r: &ValueReader<'v>) -> (&'v [u8], bool) {
+    let rest = &r.view.bytes[r.at..];
+    let rest = &rest[..rest.len().min(MAX_REST_BYTES)];
+    match memchr::memchr2(b'\n', b'\r', rest) {
+        Some(length) => (&rest[..length], true),
+        None => (rest, false),
+    }
+}
+
+/// Whether the line behind these breaks may be one word so far: the bytes that are there have no blank inside.
+fn may_be_alone(text: &[u8]) -> bool {
+    let start = text.iter().take(MAX_BLANKS).take_while(|b| matches!(b, b'\n' | b'\r' | b' ' | b'-')).count();
+    text[start..].iter().take(MIN_LONE_BYTES).all(u8::is_ascii_graphic)
 }
 
 /// Whether the line of a name is a command: a prompt begins it, or the name is the argument of a program that prints values.
