@@ -251,24 +251,7 @@ fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator
             || strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"mnemonic"),
         max: if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
     };
-    let is_line = quote == Quote::None && !extent.to_blank && is_password_word(r, strength)?;
-    let mut end = find_value_end(r, &ValueExtent { to_blank: extent.to_blank || is_line, ..extent })?;
-    if quote == Quote::None && strength == NameStrength::Password && end == start + 4 && is_in_groups(r, start)? {
-        end = start + GROUPED_BYTES;
-        r.at = end;
-    }
-    // The next cell of a row.
-    if strength == NameStrength::Random
-        && let Some(length) = memchr::memchr(b',', &view.bytes[start..end])
-    {
-        end = start + length;
-    }
-    // `?key=V#top`
-    let in_link = begin.checked_sub(1).is_some_and(|at| matches!(view.bytes[at], b'?' | b'&'));
-    if in_link && let Some(length) = memchr::memchr(b'#', &view.bytes[start..end]) {
-        end = start + length;
-    }
-    let end = extend_over_wrap(r, start..end, strength, separator)?;
+    let end = read_value_end(r, name_info, separator, &extent)?;
     // `--creds user:V`
     let user = if strength == NameStrength::Random && name.to_ascii_lowercase().ends_with(b"creds") {
         view.bytes[start..end].iter().position(|b| *b == b':').map_or(0, |n| n + 1)
@@ -287,28 +270,8 @@ fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator
         return Some(Inspection::Nothing);
     }
     let fits = match separator {
-        Separator::Prose => {
-            let numbered = strength == NameStrength::Password && guard::is_word_with_number(value);
-            !value.contains(&b'(') && follows != b'(' && (guard::is_password_in_prose(value) || numbered)
-        }
-        Separator::Column => {
-            let secret = guard::is_token_in_column(value)
-                || strength == NameStrength::Password
-                    && guard::is_password_in_prose(value)
-                    && !value.starts_with(b"0x")
-                || name.ends_with(b"secret_id") && guard::is_uuid(value);
-            matches!(follows, b' ' | b'\t' | BREAK) && secret
-        }
-        Separator::Compared => {
-            guard::is_certain_value(value) || strength == NameStrength::Password && guard::is_clear_password(value)
-        }
-        Separator::Near | Separator::Below => {
-            let certain = guard::is_certain_value(value) && value.len() >= 12
-                || strength == NameStrength::Password && guard::is_password_in_prose(value);
-            certain && follows != b'(' && !guard::is_file_path(value)
-        }
         _ if user > 0 => guard::is_token_like(value) && !guard::is_placeholder(value),
-        _ => guard::is_secret(strength, name, value, &setting),
+        separator => fits_separator(separator, name_info, value, &setting),
     };
     let code = strength == NameStrength::Random && !is_random_in_place(r, name_info, end)?;
     if code || name::names_something_else(name, strength) {
@@ -326,6 +289,60 @@ fn read_value(r: &mut ValueReader<'_>, name_info: &SecretName<'_>, mut separator
     }
     conclude_value(r, start..end, (separator, extent.max), quote, rule_for(strength))
 }
+
+/// The end of a value, which may contain any sign, blanks between groups, and a line break of a terminal.
+fn read_value_end(
+    r: &mut ValueReader<'_>,
+    name_info: &SecretName<'_>,
+    separator: Separator,
+    extent: &ValueExtent,
+) -> Option<usize> {
+    let SecretName { begin, strength, .. } = *name_info;
+    let (start, is_bare) = (r.at, extent.quote == Quote::None);
+    let is_word = is_bare && !extent.to_blank && is_password_word(r, strength)?;
+    let mut end = find_value_end(r, &ValueExtent { to_blank: extent.to_blank || is_word, ..*extent })?;
+    if is_bare && strength == NameStrength::Password && end == start + 4 && is_in_groups(r, start)? {
+        end = start + GROUPED_BYTES;
+        r.at = end;
+    }
+    // The next cell of a row; the place in a page, `?key=V#top`.
+    let in_link = begin.checked_sub(1).is_some_and(|at| matches!(r.view.bytes[at], b'?' | b'&'));
+    for (sign, ends) in [(b',', strength == NameStrength::Random), (b'#', in_link)] {
+        if ends && let Some(length) = memchr::memchr(sign, &r.view.bytes[start..end]) {
+            end = start + length;
+        }
+    }
+    extend_over_wrap(r, start..end, strength, separator)
+}
+
+/// Whether a value is a secret behind this separator.
+fn fits_separator(separator: Separator, name_info: &SecretName<'_>, value: &[u8], setting: &ValueSetting) -> bool {
+    let SecretName { name, strength, .. } = *name_info;
+    let is_password = strength == NameStrength::Password;
+    let is_call = setting.follows == b'(';
+    match separator {
+        Separator::Prose => {
+            let is_secret = guard::is_password_in_prose(value) || is_password && guard::is_word_with_number(value);
+            is_secret && !value.contains(&b'(') && !is_call
+        }
+        Separator::Column => {
+            let is_secret = guard::is_token_in_column(value)
+                || is_password && guard::is_password_in_prose(value) && !value.starts_with(b"0x")
+                || name.ends_with(b"secret_id") && guard::is_uuid(value);
+            is_secret && matches!(setting.follows, b' ' | b'\t' | BREAK)
+        }
+        Separator::Compared => guard::is_certain_value(value) || is_password && guard::is_clear_password(value),
+        Separator::Near | Separator::Below => {
+            let is_secret = guard::is_certain_value(value) && value.len() >= MIN_DISTANT_BYTES
+                || is_password && guard::is_password_in_prose(value);
+            is_secret && !is_call && !guard::is_file_path(value)
+        }
+        _ => guard::is_secret(strength, name, value, setting),
+    }
+}
+
+/// A shorter value far from its name may be a word.
+const MIN_DISTANT_BYTES: usize = 12;
 
 /// Whether an object, or a line that is not indented, begins behind a separator and blanks.
 fn is_object_or_line_next(r: &ValueReader<'_>, begin: usize) -> Option<bool> {
@@ -516,25 +533,31 @@ fn is_random_in_place(r: &ValueReader<'_>, name_info: &SecretName<'_>, end: usiz
     })
 }
 
-/// Reads the name around the word that was found. The inner `None`: no value follows, or it does not name a secret.
-fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretName<'v>>> {
-    let view = r.view;
+/// Where the name begins of which a word was found.
+fn name_begin(view: TextView<'_>, word: usize) -> usize {
     let lowest = word.saturating_sub(MAX_NAME_REACH_BYTES);
     let mut begin = word;
     while begin > lowest && is_name_byte(view.bytes[begin - 1]) {
         begin -= 1;
-    }
-    if r.skip(MAX_NAME_REACH_BYTES, is_name_byte)? == MAX_NAME_REACH_BYTES {
-        return Some(None);
     }
     // `\u0022name\u0022`
     if [&b"\\u0022"[..], b"\\u0027"].iter().any(|quote| view.bytes[begin.saturating_sub(1)..word].starts_with(quote)) {
         begin += 5;
     }
     // `%26name%3D`
-    if begin > 0 && view.bytes[begin - 1] == b'%' {
-        let is_sign = word >= begin + 2 && view.bytes[begin..begin + 2].iter().all(u8::is_ascii_hexdigit);
-        begin += if is_sign { 2 } else { 0 };
+    let follows_percent = begin > 0 && view.bytes[begin - 1] == b'%';
+    if follows_percent && word >= begin + 2 && view.bytes[begin..begin + 2].iter().all(u8::is_ascii_hexdigit) {
+        begin += 2;
+    }
+    begin
+}
+
+/// Reads the name around the word that was found. The inner `None`: no value follows, or it does not name a secret.
+fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretName<'v>>> {
+    let view = r.view;
+    let begin = name_begin(view, word);
+    if r.skip(MAX_NAME_REACH_BYTES, is_name_byte)? == MAX_NAME_REACH_BYTES {
+        return Some(None);
     }
     let mut name = &view.bytes[begin..r.at];
     // A sentence ends with a dot, a name does not.

@@ -110,9 +110,7 @@ fn find(r: &mut ValueReader<'_>, name: NameEnd) -> Option<Option<DistantValue>> 
                 return Some(Some((at, Separator::Near)));
             }
         }
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'(' | b'"' | b'\'' | b'`'
-            if in_sentence && line_behind(r).0.iter().any(u8::is_ascii_digit) =>
-        {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'(' | b'"' | b'\'' | b'`' if in_sentence && may_have_digit(r) => {
             if let Some(at) = skip_fillers(r)? {
                 return Some(Some((at, Separator::Near)));
             }
@@ -309,6 +307,12 @@ fn line_behind<'v>(r: &ValueReader<'v>) -> (&'v [u8], bool) {
         Some(length) => (&rest[..length], true),
         None => (rest, false),
     }
+}
+
+/// Whether the rest of the line has a digit, or may get one: a value in a sentence has one.
+fn may_have_digit(r: &ValueReader<'_>) -> bool {
+    let (rest, is_whole) = line_behind(r);
+    rest.iter().any(u8::is_ascii_digit) || !is_whole && rest.len() < MAX_REST_BYTES && !r.view.end
 }
 
 /// Whether the line behind these breaks may be one word so far: the bytes that are there have no blank inside.

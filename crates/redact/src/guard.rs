@@ -499,7 +499,7 @@ fn is_human_password(value: &[u8]) -> bool {
     }
     let rare = signs - slashes.min(signs) - value.iter().filter(|b| **b == b'-').count();
     let foreign = value.iter().any(|b| !b.is_ascii());
-    (digits >= 2 && signs >= 1 && signs <= 4 && slashes <= 1)
+    (digits >= 2 && (1..=4).contains(&signs) && slashes <= 1)
         || foreign && (digits >= 1 || rare >= 1)
         || rare >= 1 && capitals >= 1 && words().count() >= 2 && slashes == 0
 }

@@ -38,12 +38,8 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     if r.peek()? == b':' {
         return Some(Inspection::Nothing);
     }
-    // `"name": "Authorization", "value": "V"`
-    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | BREAK))?;
-    for key in [&b"\"value\":"[..], b"\\\"value\\\":", b"value:", b"value="] {
-        if skip_text(r, key)? {
-            break;
-        }
+    if view.bytes[r.at - 1] == b',' {
+        skip_value_key(r)?;
     }
     let from = r.at;
     r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
@@ -111,6 +107,24 @@ fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     let rule = if cookie { "cookie" } else { "authorization" };
     let rest: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
     Some(Inspection::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
+}
+
+/// Skips the name of a value: `"name": "Authorization", "value": "V"`.
+fn skip_value_key(r: &mut ValueReader<'_>) -> Option<()> {
+    let mut next = *r;
+    while next.at - r.at < MAX_BLANKS
+        && (next.at < r.view.len() || !r.view.end)
+        && matches!(next.peek()?, b' ' | b'\t' | BREAK)
+    {
+        next.at += 1;
+    }
+    for key in [&b"\"value\":"[..], b"\\\"value\\\":", b"value:", b"value="] {
+        if skip_text(&mut next, key)? {
+            *r = next;
+            break;
+        }
+    }
+    Some(())
 }
 
 /// Skips `" + "` between a scheme and its credentials.

@@ -197,9 +197,8 @@ fn match_shape(
     // The start of the value: a line break may separate it from its keyword.
     let mut begin = None;
     let mut last = None;
-    let mut continues = false;
-    // The lines before the last one suffice for a token.
-    let mut suffices = false;
+    // The next line may continue it; the lines before the last one suffice for a token.
+    let (mut continues, mut suffices) = (false, false);
     // The start of the line, and the length of the last one: wrapped lines have one length.
     let (mut line, mut width) = (None, None);
     loop {
