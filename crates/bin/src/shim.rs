@@ -1,15 +1,20 @@
 //! `csn-shim`: the supervisor of one task. The daemon starts it; people do not.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
-        None => countersign_shim::main(),
-        Some("--version") => {
+    let argument = std::env::args_os().nth(1).map(PathBuf::from);
+    match argument.as_deref() {
+        None => countersign_shim::main(None),
+        Some(place) if place.is_absolute() => countersign_shim::main(Some(place)),
+        Some(option) if option == Path::new("--version") => {
             println!("csn-shim {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Some("--probe") => {
+        Some(option) if option == Path::new("--probe") => {
             println!("{}", countersign_shim::features());
             ExitCode::SUCCESS
         }

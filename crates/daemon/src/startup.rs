@@ -190,6 +190,7 @@ fn open(
         let ledger_damage = Arc::clone(&ledger_damage);
         move || ledger_damage.notify_one()
     });
+    let pool = ShimPool::start(shim, &home);
     let commit_loop = CommitLoop::new(CommitParts {
         home: home.clone(),
         users: users.clone(),
@@ -200,7 +201,7 @@ fn open(
         handle: handle.clone(),
         calls,
         views: senders,
-        pool: ShimPool::start(shim),
+        pool,
         registry: Arc::clone(&registry),
         publisher: publish::spawn_publisher(&home, users.clone(), views.roster.clone())?,
         sealer: to_sealer.clone(),

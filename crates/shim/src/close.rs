@@ -1,6 +1,6 @@
 //! The end of a task: its last output, its last screen, the findings of its sandbox, the last frame.
 
-use crate::{supervise::Shim, wire::FromShim};
+use crate::{sandbox, supervise::Shim, wire::FromShim};
 use countersign_model::{Frame, Outcome, Text};
 use countersign_redact::text;
 use countersign_store::{crash, journal};
@@ -44,9 +44,12 @@ impl Shim<'_> {
         crash::point("shim.before_close");
         let streams = self.outputs.into_iter().map(|o| (o.name(), o.total())).filter(|(_, t)| t.bytes > 0).collect();
         match self.journal.close(outcome, streams) {
-            Ok(closing) => {
+            Ok((closing, journal)) => {
                 crash::point("shim.after_close");
                 self.control.close(&FromShim::Closed(closing));
+                // Nobody waits for the rest.
+                drop(journal);
+                sandbox::remove_unneeded_temporary(&self.dir);
                 ExitCode::SUCCESS
             }
             // The journal has no last frame; the daemon detects that.

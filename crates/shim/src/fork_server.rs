@@ -13,12 +13,13 @@ use std::{
     io::{self, IoSliceMut, Write as _},
     mem::MaybeUninit,
     os::unix::net::UnixStream,
+    path::Path,
     process::ExitCode,
 };
 
-/// The whole program. Runs until the daemon closes the socket.
+/// The whole program. Runs until the daemon closes the socket. `place`: where idle shims prepare the records of tasks.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn main(place: Option<&Path>) -> ExitCode {
     sys::forbid_dumping();
     std::panic::set_hook(Box::new(|info| {
         eprintln!("csn-shim: {}", countersign_redact::text_by_shape(&info.to_string()))
@@ -48,7 +49,7 @@ pub fn main() -> ExitCode {
                 if let Ok(null) = std::fs::File::open("/dev/null") {
                     let _ = rustix::stdio::dup2_stdin(&null);
                 }
-                return run::run_shim(channel);
+                return run::run_shim(channel, place);
             }
             Ok(Some(pid)) => {
                 if daemon.write_all(&pid.to_le_bytes()).is_err() {

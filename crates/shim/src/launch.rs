@@ -22,13 +22,15 @@ const SHIM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The process that shims are forked from. A daemon has one, and restarts it when it has ended.
 pub struct ForkServer {
     shim_program: PathBuf,
+    /// Where idle shims prepare the records of tasks.
+    place: PathBuf,
     process: Option<(Child, UnixStream)>,
 }
 
 impl ForkServer {
     #[must_use]
-    pub fn new(shim: PathBuf) -> Self {
-        Self { shim_program: shim, process: None }
+    pub fn new(shim: PathBuf, place: PathBuf) -> Self {
+        Self { shim_program: shim, place, process: None }
     }
 
     /// Forks a new shim. Starts the fork server if it does not run.
@@ -39,7 +41,7 @@ impl ForkServer {
             return Ok(idle_shim);
         }
         self.stop();
-        let (_, fork_server) = self.process.insert(start_fork_server(&self.shim_program)?);
+        let (_, fork_server) = self.process.insert(start_fork_server(&self.shim_program, &self.place)?);
         request_shim(fork_server)
     }
 
@@ -55,10 +57,10 @@ impl ForkServer {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that starts csn-shim")]
-fn start_fork_server(shim: &Path) -> io::Result<(Child, UnixStream)> {
+fn start_fork_server(shim: &Path, place: &Path) -> io::Result<(Child, UnixStream)> {
     let (channel, child_channel) = UnixStream::pair()?;
     let mut command = Command::new(shim);
-    command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(child_channel)));
+    command.arg(place).env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(child_channel)));
     if let Some(file) = std::env::var_os("COUNTERSIGN_CRASH_FILE").filter(|_| cfg!(feature = "crash-points")) {
         command.env("COUNTERSIGN_CRASH_FILE", file);
     }

@@ -34,6 +34,7 @@ mod operate;
 mod operations;
 mod output_stream;
 mod post_run;
+mod prepared_record;
 mod probe;
 mod recording;
 mod run;
@@ -53,6 +54,7 @@ pub mod wire;
 pub use close::SCREEN_ARTIFACT;
 pub use fork_server::main;
 pub use launch::{ForkServer, IdleShim};
+pub use prepared_record::remove_left_records;
 pub use probe::features;
 
 pub use sandbox::{clear_temporary, detect_kernel, is_escape};

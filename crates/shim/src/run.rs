@@ -8,6 +8,7 @@ use crate::{
     main_process::MainProcess,
     notify::Notifier,
     operations::Operations,
+    prepared_record::PreparedRecord,
     sandbox::BaseRuleset,
     supervise::Shim,
     sys,
@@ -20,46 +21,46 @@ use countersign_redact::{KnownSecrets, Mask, UserRules, text, text_by_shape};
 use countersign_store::{crash, journal::JournalWriter};
 use rustix::fd::OwnedFd;
 use std::{
-    fs::DirBuilder,
+    fs::{DirBuilder, File},
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::{fs::DirBuilderExt as _, net::UnixStream},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::Duration,
 };
 
-/// Runs one shim from its hello to its end.
-pub(crate) fn run_shim(channel: OwnedFd) -> ExitCode {
-    sys::reset_signals();
-    let _ = rustix::process::setsid();
-    match wait_for_order(channel) {
-        Ok(Some((order, channel, base_ruleset))) => run_order(&order, channel, base_ruleset),
-        Ok(None) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+/// What a shim makes while it is idle, for a task that it does not know yet.
+struct IdleWork {
+    base_ruleset: Option<BaseRuleset>,
+    record: Option<PreparedRecord>,
 }
 
-/// Sends the hello and waits for the order. None if the daemon closes the channel without one.
-fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd, Option<BaseRuleset>)>> {
-    let mut stream = std::os::unix::net::UnixStream::from(channel);
-    wire::send(&mut stream, &control::hello(None))?;
-    let base_ruleset = BaseRuleset::prepare();
+/// Runs one shim from its hello to its end. `place`: where idle shims prepare the records of tasks.
+pub(crate) fn run_shim(channel: OwnedFd, place: Option<&Path>) -> ExitCode {
+    sys::reset_signals();
+    let _ = rustix::process::setsid();
+    let mut stream = UnixStream::from(channel);
+    if wire::send(&mut stream, &control::hello(None)).is_err() {
+        return ExitCode::FAILURE;
+    }
+    let idle_work = IdleWork { base_ruleset: BaseRuleset::prepare(), record: place.and_then(PreparedRecord::make) };
     match wire::receive(&mut stream) {
-        Ok(ToShim::Order(order)) => Ok(Some((*order, stream.into(), base_ruleset))),
-        Ok(_) => Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(e) => Err(e),
+        Ok(ToShim::Order(order)) => run_order(&order, stream.into(), idle_work),
+        Ok(_) => ExitCode::SUCCESS,
+        // The daemon has closed the channel without an order.
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Reports to the daemon that nothing was started.
 fn report_not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
-    let _ = wire::send(&mut std::os::unix::net::UnixStream::from(channel), &FromShim::NotStarted { error, code });
+    let _ = wire::send(&mut UnixStream::from(channel), &FromShim::NotStarted { error, code });
     ExitCode::FAILURE
 }
 
-fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> ExitCode {
+fn run_order(order: &Order, channel: OwnedFd, idle_work: IdleWork) -> ExitCode {
     let request = order.request();
     // The daemon has checked these rules. If one does not compile here, the task does not start without it.
     match UserRules::new(&request.redaction) {
@@ -73,7 +74,11 @@ fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>)
     crash::point("shim.before_journal");
     // If the record cannot be created, the failure is reported over this copy.
     let Ok(fallback) = channel.try_clone() else { return ExitCode::FAILURE };
-    let (control, journal, signals) = match open_record(request, channel) {
+    let IdleWork { base_ruleset, record } = idle_work;
+    let dir = PathBuf::from(&request.task_dir);
+    let prepared_journal = record.and_then(|record| record.name(&dir));
+    let has_temporary = prepared_journal.is_some();
+    let (control, journal, signals) = match open_record(request, &dir, channel, prepared_journal) {
         Ok(opened) => opened,
         Err(e) => {
             let error = text(&mask, &format!("the record of the task could not be created: {e}"));
@@ -84,7 +89,7 @@ fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>)
     crash::point("shim.after_journal");
     let mut shim = Shim {
         request,
-        dir: PathBuf::from(&request.task_dir),
+        dir,
         secrets: TypedSecrets::new(Arc::clone(&mask)),
         mask,
         control,
@@ -99,7 +104,7 @@ fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>)
         disk: DiskWait::default(),
         notify: Notifier::default(),
         limits: LimitWatch::default(),
-        sandbox: TaskSandbox::new(order.permit().confinement, base_ruleset),
+        sandbox: TaskSandbox::new(order.permit().confinement, base_ruleset, has_temporary),
     };
     let outcome = match &request.builtin {
         Some(builtin) => shim.run_builtin(builtin),
@@ -123,12 +128,22 @@ fn time_limits(request: &ResolvedRequest) -> TimeLimits {
 }
 
 /// Opens everything that must exist before a process is started.
-fn open_record(request: &ResolvedRequest, channel: OwnedFd) -> io::Result<(ControlSocket, JournalWriter, OwnedFd)> {
+fn open_record(
+    request: &ResolvedRequest,
+    dir: &Path,
+    channel: OwnedFd,
+    prepared_journal: Option<File>,
+) -> io::Result<(ControlSocket, JournalWriter, OwnedFd)> {
     let signals = sys::open_signal_fd()?;
     sys::become_subreaper()?;
-    let dir = Path::new(&request.task_dir);
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let control = ControlSocket::open(Path::new(&request.run_dir), request.task, request.secret, channel)?;
-    let journal = JournalWriter::create(dir, request.task, request.prologue_head, request.first_seq)?;
+    let (task, prologue, first_seq) = (request.task, request.prologue_head, request.first_seq);
+    let journal = match prepared_journal {
+        Some(file) => JournalWriter::create_from(file, dir, task, prologue, first_seq)?,
+        None => {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            JournalWriter::create(dir, task, prologue, first_seq)?
+        }
+    };
     Ok((control, journal, signals))
 }

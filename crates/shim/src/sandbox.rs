@@ -79,8 +79,9 @@ pub(crate) struct ChildSandbox {
 
 /// Facts about the task beside the sandbox specification of the order.
 pub(crate) struct SandboxInput<'a> {
-    /// The path of its TMPDIR.
+    /// The path of its TMPDIR, and whether it exists.
     pub(crate) temporary: &'a Path,
+    pub(crate) has_temporary: bool,
     pub(crate) cwd: &'a str,
     pub(crate) env: &'a [(String, String)],
     /// The path of its terminal.
@@ -168,7 +169,7 @@ pub(crate) fn build(
         built.restrictions.ruleset = if kernel.can_scope_signals() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
-    let own = create_temporary(input.temporary).map_err(SandboxError::Temporary)?;
+    let own = open_temporary(input.temporary, input.has_temporary).map_err(SandboxError::Temporary)?;
     let temporary = input.temporary.to_owned();
     let mut path_rules = PathRules::new(sandbox, input.cwd, kernel.landlock);
     let system_is_plain = !places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).any(|p| path_rules.is_delicate(p));
@@ -215,9 +216,17 @@ pub(crate) fn build(
     Ok(built)
 }
 
+/// Removes the directory for temporary files that was prepared for a task that has none, or has it elsewhere.
+pub(crate) fn remove_unneeded_temporary(task_dir: &Path) {
+    let _ = fs::remove_dir(temporary_path(task_dir, None));
+}
+
 /// Removes the temporary files of a confined task.
 pub fn clear_temporary(task_dir: &Path, user: Option<&TaskUser>) {
     let temporary = temporary_path(task_dir, user);
+    if user.is_some() {
+        remove_unneeded_temporary(task_dir);
+    }
     let _ = with_user_ids(user, || {
         use std::os::unix::fs::MetadataExt as _;
         // In a directory that every user may write to, another user may have taken the name.
@@ -242,10 +251,14 @@ pub(crate) fn temporary_path(task_dir: &Path, user: Option<&TaskUser>) -> PathBu
     }
 }
 
-/// Creates the directory. Fails if the name is taken.
-fn create_temporary(at: &Path) -> io::Result<OwnedFd> {
+/// Opens the directory, or creates it. Fails if the name of a new one is taken.
+fn open_temporary(at: &Path, exists: bool) -> io::Result<OwnedFd> {
+    let open = || rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+    if exists && let Ok(prepared) = open() {
+        return Ok(prepared);
+    }
     fs::DirBuilder::new().mode(0o700).create(at)?;
-    Ok(rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?)
+    Ok(open()?)
 }
 
 /// Whether symbolic links in a path are followed.

@@ -142,6 +142,7 @@ impl Shim<'_> {
         let confinement = self.sandbox.confinement;
         let input = SandboxInput {
             temporary,
+            has_temporary: self.sandbox.has_temporary && self.request.user.is_none(),
             cwd: &self.request.cwd.resolved,
             env: &self.request.env,
             terminal: ends.terminal.as_ref().and_then(Terminal::name),

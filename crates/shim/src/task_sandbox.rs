@@ -13,13 +13,15 @@ pub(crate) struct TaskSandbox {
     pub(crate) confinement: Confinement,
     /// The rules that the shim prepared before it had an order.
     base_ruleset: Option<BaseRuleset>,
+    /// Whether the directory of the task was prepared with one for temporary files.
+    pub(crate) has_temporary: bool,
     /// The escape files as they were before the task.
     escape_files: Option<EscapeFiles>,
 }
 
 impl TaskSandbox {
-    pub(crate) fn new(confinement: Confinement, base_ruleset: Option<BaseRuleset>) -> Self {
-        Self { confinement, base_ruleset, escape_files: None }
+    pub(crate) fn new(confinement: Confinement, base_ruleset: Option<BaseRuleset>, has_temporary: bool) -> Self {
+        Self { confinement, base_ruleset, has_temporary, escape_files: None }
     }
 
     pub(crate) fn take_base_ruleset(&mut self) -> Option<BaseRuleset> {

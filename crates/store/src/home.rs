@@ -75,7 +75,7 @@ impl Home {
     /// Creates the missing directories and checks that only the owner has access to the home.
     pub fn prepare(&self) -> Result<(), HomeError> {
         let unusable = |error| HomeError::Unusable { path: self.path.clone(), error };
-        for dir in [self.path(), &self.tasks(), &self.waiting(), &self.run(), &self.keys()] {
+        for dir in [self.path(), &self.tasks(), &self.prepared(), &self.waiting(), &self.run(), &self.keys()] {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
             made.map_err(unusable)?;
         }
@@ -158,6 +158,12 @@ impl Home {
     #[must_use]
     pub fn task_dir(&self, task: TaskId) -> PathBuf {
         self.path.join("tasks").join(task.shard()).join(task.to_string())
+    }
+
+    /// Where idle shims prepare the directories of the next tasks.
+    #[must_use]
+    pub fn prepared(&self) -> PathBuf {
+        self.path.join("prepared")
     }
 
     #[must_use]

@@ -2,7 +2,7 @@
 //! others can tell a living shim from a dead one without a pid.
 
 use crate::{clock, output::open_regular, proc};
-use countersign_model::{Digest, Frame, HashChain, JournalEnd, Outcome, Record, RecordContent, TaskId};
+use countersign_model::{Digest, Frame, HashChain, JournalEnd, Outcome, Record, RecordContent, StreamTotals, TaskId};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
 use std::{
     fs::File,
@@ -32,7 +32,16 @@ pub struct JournalWriter {
 impl JournalWriter {
     /// Creates the journal exclusively: a second launch of the same order fails here.
     pub fn create(dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Self> {
-        let file = create_locked(dir)?;
+        Self::begin(create_locked(dir)?, task, prologue, first_seq)
+    }
+
+    /// Like [`Self::create`], with a file that [`unnamed_locked`] made in the same file system.
+    pub fn create_from(file: File, dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Self> {
+        name_journal(&file, dir)?;
+        Self::begin(file, task, prologue, first_seq)
+    }
+
+    fn begin(file: File, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Self> {
         let mut writer = Self {
             file,
             chain: HashChain::for_journal(task, prologue),
@@ -84,15 +93,14 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Writes the last frame and gives the reserved space back.
-    pub fn close(mut self, outcome: Outcome, streams: countersign_model::StreamTotals) -> io::Result<JournalEnd> {
+    /// Writes the last frame. Returns the end, and the journal, which gives its reserved space back when it is dropped:
+    /// nobody needs to wait for that.
+    pub fn close(mut self, outcome: Outcome, streams: StreamTotals) -> io::Result<(JournalEnd, FinishedJournal)> {
         let frames = self.next_seq - self.first_seq + 1;
         self.push(&Frame::Closed { outcome: outcome.clone(), frames, streams });
         self.flush_lines()?;
-        let len = self.written;
-        // The journal is complete even if this fails.
-        let _ = self.file.set_len(len);
-        Ok(JournalEnd { outcome, head: self.chain.head(), next_seq: self.next_seq })
+        let end = JournalEnd { outcome, head: self.chain.head(), next_seq: self.next_seq };
+        Ok((end, FinishedJournal { file: self.file, len: self.written }))
     }
 
     pub fn next_seq(&self) -> u64 {
@@ -126,6 +134,20 @@ impl JournalWriter {
     }
 }
 
+/// A journal with its last frame.
+#[must_use = "the space that it reserved is given back when it is dropped"]
+pub struct FinishedJournal {
+    file: File,
+    len: u64,
+}
+
+impl Drop for FinishedJournal {
+    fn drop(&mut self) {
+        // The journal is complete even if this fails.
+        let _ = self.file.set_len(self.len);
+    }
+}
+
 /// Writes a small file beside the journal, completely or not at all.
 pub fn write_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let fresh = dir.join(format!(".{name}"));
@@ -142,20 +164,30 @@ pub fn write_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 /// a late shim finds the name taken and stops. The name appears with the lock already held, so that every reader can
 /// tell whether the journal has a writer.
 pub fn create_locked(dir: &Path) -> io::Result<File> {
-    let unnamed = OFlags::RDWR | OFlags::APPEND | OFlags::TMPFILE | OFlags::CLOEXEC;
-    match rustix::fs::open(dir, unnamed, Mode::RUSR | Mode::WUSR) {
+    match unnamed_locked(dir)? {
+        Some(file) => name_journal(&file, dir).map(|()| file),
+        None => create_locked_by_link(dir),
+    }
+}
+
+/// A file for a journal, locked and without a name yet. None if the file system has no unnamed files.
+pub fn unnamed_locked(dir: &Path) -> io::Result<Option<File>> {
+    use rustix::io::Errno;
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => {
-            let file = File::from(file);
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            rustix::fs::linkat(CWD, proc::own_file(&file), CWD, dir.join(JOURNAL_FILE), AtFlags::SYMLINK_FOLLOW)?;
-            Ok(file)
+            Ok(Some(file.into()))
         }
-        // The file system has no unnamed files.
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => {
-            create_locked_by_link(dir)
-        }
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(e) => Err(e.into()),
     }
+}
+
+/// Makes an unnamed file the journal of a task, unless it has one.
+fn name_journal(file: &File, dir: &Path) -> io::Result<()> {
+    let named = rustix::fs::linkat(CWD, proc::own_file(file), CWD, dir.join(JOURNAL_FILE), AtFlags::SYMLINK_FOLLOW);
+    Ok(named?)
 }
 
 fn create_locked_by_link(dir: &Path) -> io::Result<File> {

@@ -75,7 +75,7 @@ fn write_journal(dir: &Path, frames: u64) -> countersign_model::JournalEnd {
         writer.push(&env_exposed());
     }
     writer.write().unwrap();
-    writer.close(Outcome::Exited { code: 0 }, Default::default()).unwrap()
+    writer.close(Outcome::Exited { code: 0 }, Default::default()).unwrap().0
 }
 
 #[test]

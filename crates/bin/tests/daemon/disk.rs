@@ -81,7 +81,12 @@ fn a_home_that_cannot_be_written_is_explained() {
     daemon.settled(before);
     daemon.kill_daemon();
     let remount = |how: &str| command("mount").args(["-o", &format!("remount,{how}")]).arg(&dir).status().unwrap();
-    assert!(remount("ro").success());
+    // Idle shims end when they see that the daemon has; until then they hold files without a name.
+    let made_read_only = (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        remount("ro").success()
+    });
+    assert!(made_read_only);
     let error = daemon.try_start().unwrap_err();
     assert!(error.contains("Read-only") && error.contains("COUNTERSIGN_HOME"), "{error}");
     assert!(remount("rw").success());

@@ -1,6 +1,7 @@
 //! Idle shims: forked in advance, so that no task waits for a process.
 
 use countersign_shim::{ForkServer, IdleShim};
+use countersign_store::Home;
 use std::{
     collections::VecDeque,
     io,
@@ -26,19 +27,22 @@ struct IdleShims {
 }
 
 impl ShimPool {
-    pub(crate) fn start(shim: PathBuf) -> Arc<Self> {
+    pub(crate) fn start(shim: PathBuf, home: &Home) -> Arc<Self> {
+        let place = home.prepared();
         let pool = Arc::new(Self {
-            fork_server: Mutex::new(ForkServer::new(shim.clone())),
+            fork_server: Mutex::new(ForkServer::new(shim.clone(), place.clone())),
             shim,
             idle: Mutex::default(),
             taken: Condvar::new(),
         });
         let filler = Arc::clone(&pool);
-        std::thread::Builder::new().name("shim-pool".into()).spawn(move || filler.fill()).map(drop).unwrap_or_else(
-            |e| {
-                crate::log!("no thread for idle shims: {e}; each task starts its own shim");
-            },
-        );
+        let fill = move || {
+            countersign_shim::remove_left_records(&place);
+            filler.fill();
+        };
+        if let Err(e) = std::thread::Builder::new().name("shim-pool".into()).spawn(fill) {
+            crate::log!("no thread for idle shims: {e}; each task starts its own shim");
+        }
         pool
     }
 
