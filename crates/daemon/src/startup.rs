@@ -75,8 +75,9 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         "the supervisor {} is missing; it must be in the same directory as csn; `cargo xtask build` puts it there",
         shim.display()
     );
+    // One thread for sockets: what takes long has threads of its own, and two would wake each other for every call.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(1)
         .max_blocking_threads(32)
         .enable_all()
         .build()
