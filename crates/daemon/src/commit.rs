@@ -2,7 +2,7 @@
 //! then acts on them.
 //!
 //! Group commit: all calls that have arrived when the thread is ready share one transaction and one sync. With more
-//! than a few tasks running, the thread waits briefly to batch more calls.
+//! than a few tasks running, and while calls come together, the thread waits briefly for more of them.
 
 mod decide;
 
@@ -32,13 +32,14 @@ use countersign_store::{
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, mpsc},
+    thread,
     time::Duration,
 };
 use tokio::sync::{Notify, oneshot, watch};
 
 /// How long the loop waits to batch more calls, for each running task, and at most.
-const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(250);
-const MAX_BATCH_WAIT: Duration = Duration::from_millis(2);
+const BATCH_WAIT_PER_TASK: Duration = Duration::from_micros(400);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(3);
 const TASKS_WITHOUT_BATCH_WAIT: usize = 3;
 const MAX_BATCH_CALLS: usize = 512;
 /// How long after a failed commit the loop tries again to record a settlement.
@@ -123,6 +124,8 @@ pub(crate) struct CommitLoop {
     launch_secrets: LaunchSecrets,
     /// Events that could not be committed yet.
     uncommitted: Vec<DeskEvent>,
+    /// How many calls the last batch had.
+    last_batch_calls: usize,
     /// Idempotency keys of the current batch.
     fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
     /// Keys of requests that joined a waiting one. They have no record of their own and are lost when the daemon stops.
@@ -213,6 +216,7 @@ impl CommitLoop {
             sealer: parts.sealer,
             launch_secrets: parts.launch_secrets,
             uncommitted: Vec::new(),
+            last_batch_calls: 0,
             fresh_keys: HashMap::new(),
             joined_keys: HashMap::new(),
             ledger_damage: parts.ledger_damage,
@@ -235,6 +239,7 @@ impl CommitLoop {
                 batch.extend(std::mem::take(&mut self.uncommitted).into_iter().map(Box::new).map(CommitCall::Event));
             }
             self.fill_batch(&mut batch);
+            self.last_batch_calls = batch.len();
             halted = self.process_batch(batch);
         }
         if let Err(e) = self.ledger.checkpoint() {
@@ -248,17 +253,19 @@ impl CommitLoop {
     }
 
     fn fill_batch(&self, batch: &mut Vec<CommitCall>) {
+        self.take_arrived(batch);
         let busy = self.desk.running_count();
-        if busy > TASKS_WITHOUT_BATCH_WAIT {
-            let until = clock::steady() + (BATCH_WAIT_PER_TASK * u32::try_from(busy).unwrap_or(8)).min(MAX_BATCH_WAIT);
-            while batch.len() < MAX_BATCH_CALLS.min(busy) {
-                let left = until.saturating_duration_since(clock::steady());
-                match self.calls.recv_timeout(left) {
-                    Ok(call) => batch.push(call),
-                    Err(_) => break,
-                }
-            }
+        // A call that comes alone waits for nobody, however many tasks run without a call.
+        let together = self.last_batch_calls.max(batch.len()) > 1;
+        if together && busy > TASKS_WITHOUT_BATCH_WAIT && batch.len() < busy {
+            let wait = BATCH_WAIT_PER_TASK.saturating_mul(u32::try_from(busy).unwrap_or(u32::MAX));
+            // Asleep: each call that arrives would wake this thread, which would only wait for the next one.
+            thread::sleep(wait.min(MAX_BATCH_WAIT));
+            self.take_arrived(batch);
         }
+    }
+
+    fn take_arrived(&self, batch: &mut Vec<CommitCall>) {
         while batch.len() < MAX_BATCH_CALLS
             && let Ok(call) = self.calls.try_recv()
         {
