@@ -15,6 +15,9 @@ const MAX_ENCODED_BYTES: usize = 640;
 /// How far before it: a name, or the beginning of a link.
 const MAX_BEFORE_BYTES: usize = 96;
 
+/// A shorter rest behind the text that was found is no secret.
+const MIN_SECRET_BYTES: usize = 4;
+
 /// Whether a link may contain this byte.
 fn is_link_byte(b: &u8) -> bool {
     b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\')
@@ -48,8 +51,9 @@ fn inspect_decoded(view: TextView<'_>, start: usize, end: usize, is_inside: fn(&
     let spans = engine.replacements.iter().filter_map(|found| {
         let rule = found.rule.clone()?;
         let (from, to) = (part.start + places[found.raw.start], part.start + places[found.raw.end]);
-        // What the decoded text alone shows: anything else is found as it stands.
-        (from < to).then(|| Span::new(from, to, rule, Rank::Context))
+        // What stands before the text that was found may have been decided before that came.
+        let from = from.max(end);
+        (to >= from + MIN_SECRET_BYTES).then(|| Span::new(from, to, rule, Rank::Context))
     });
     Inspection::from_parts(spans.collect(), None)
 }
